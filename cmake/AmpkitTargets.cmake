@@ -1,0 +1,94 @@
+# How every target of this project is compiled.
+
+if(AMPKIT_CCACHE)
+  find_program(AMPKIT_CCACHE_PROGRAM ccache)
+  if(AMPKIT_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    # The sloppiness is what ccache's manual asks for with precompiled headers.
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+        ${CMAKE_COMMAND} -E env
+        CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+        "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" ${AMPKIT_CCACHE_PROGRAM})
+  endif()
+endif()
+
+function(ampkit_compile_settings target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(
+    ${target}
+    PROPERTIES CXX_EXTENSIONS OFF
+               CXX_VISIBILITY_PRESET hidden
+               VISIBILITY_INLINES_HIDDEN ON)
+  target_include_directories(
+    ${target} PRIVATE "${PROJECT_SOURCE_DIR}/include"
+                      "${PROJECT_BINARY_DIR}/include"
+                      "${PROJECT_SOURCE_DIR}/src")
+  # record_function.h changes its layout with NDEBUG, and LibTorch's packages
+  # are built with it: a debug build of ours must agree.
+  target_compile_definitions(${target} PRIVATE NDEBUG)
+  target_compile_options(
+    ${target}
+    PRIVATE # -fPIC for programs too: a precompiled header serves one setting.
+            -fPIC -fpch-preprocess -Wall -Wextra -Wshadow -Wconversion
+            -Wno-sign-conversion
+            # Options are passed as {.lr = 3e-4}: the rest are defaults.
+            -Wno-missing-field-initializers
+            $<$<BOOL:${AMPKIT_WERROR}>:-Werror>)
+  if(AMPKIT_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=address,undefined
+                                             -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+  endif()
+  target_link_libraries(${target} PUBLIC torch)
+endfunction()
+
+# One precompiled header for every target: LibTorch's headers take far longer
+# to parse than any source file of ours.
+function(ampkit_make_precompiled_header)
+  file(WRITE "${CMAKE_BINARY_DIR}/ampkit_pch.cpp" "")
+  add_library(ampkit_pch OBJECT "${CMAKE_BINARY_DIR}/ampkit_pch.cpp")
+  ampkit_compile_settings(ampkit_pch)
+  target_precompile_headers(
+    ampkit_pch PRIVATE <torch/torch.h> <torch/library.h>
+    <ATen/autocast_mode.h>)
+endfunction()
+
+# ampkit_add_objects(NAME SOURCES...): an object library with the shared
+# settings and precompiled header.
+function(ampkit_add_objects name)
+  add_library(${name} OBJECT ${ARGN})
+  ampkit_compile_settings(${name})
+  target_precompile_headers(${name} REUSE_FROM ampkit_pch)
+endfunction()
+
+# ampkit_add_program(NAME SOURCES...)
+function(ampkit_add_program name)
+  add_executable(${name} ${ARGN})
+  ampkit_compile_settings(${name})
+  target_precompile_headers(${name} REUSE_FROM ampkit_pch)
+endfunction()
+
+# ampkit_add_test(NAME LAYERS io amp ... SOURCES ... LIBRARIES ...): one binary
+# a layer, linked with the objects of that layer and those below it only, so
+# that a call to a layer above fails to link. Binaries are few and large
+# because each process spends half a second loading LibTorch.
+function(ampkit_add_test name)
+  cmake_parse_arguments(ARG "" "" "LAYERS;SOURCES;LIBRARIES" ${ARGN})
+  ampkit_add_program(${name} ${ARG_SOURCES})
+  foreach(layer ${ARG_LAYERS})
+    target_link_libraries(${name} PRIVATE ampkit_${layer})
+  endforeach()
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gmock
+                                        GTest::gtest_main)
+  target_include_directories(
+    ${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests"
+                    "${PROJECT_SOURCE_DIR}/zoo/include")
+  target_compile_definitions(
+    ${name} PRIVATE "AMPKIT_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
+  add_test(
+    NAME ${name}
+    COMMAND ${name}
+            --gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+endfunction()
+
+ampkit_make_precompiled_header()
