@@ -3,8 +3,8 @@
 #include <limits>
 #include <utility>
 
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 namespace ampkit {
 
