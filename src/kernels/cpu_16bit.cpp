@@ -1,0 +1,130 @@
+#include "kernels/cpu_16bit.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include "kernels/cpu_16bit_ops.h"
+#include "kernels/cpu_features.h"
+
+namespace ampkit::kernels {
+namespace {
+
+using c10::ScalarType;
+
+/// Takes the dispatcher's remark that kernels were replaced, which is meant.
+class SilentHandler : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+Cpu16BitMode mode_from_environment() {
+  const char* value = std::getenv("AMPKIT_CPU_16BIT");
+  const std::string_view name = value == nullptr ? "auto" : value;
+  TORCH_CHECK_VALUE(
+      name == "auto" || name == "native" || name == "fp32",
+      "AMPKIT_CPU_16BIT must be auto, native or fp32, got '",
+      std::string(name),
+      "'");
+  return name == "auto"     ? Cpu16BitMode::automatic
+         : name == "native" ? Cpu16BitMode::native
+                            : Cpu16BitMode::through_fp32;
+}
+
+/// Process-wide, as the dispatcher's table is that the kernels live in.
+struct State {
+  std::atomic<Cpu16BitMode> mode;
+  std::atomic<bool> bf16_through_fp32;
+  std::atomic<bool> half_through_fp32;
+  std::atomic<bool> installed = false;
+  std::mutex install_mutex;
+
+  explicit State(Cpu16BitMode initial) { set_mode(initial); }
+
+  void set_mode(Cpu16BitMode value) {
+    const auto wanted = [value](bool has_unit) {
+      return value == Cpu16BitMode::through_fp32 ||
+             (value == Cpu16BitMode::automatic && !has_unit);
+    };
+    mode = value;
+    bf16_through_fp32 = wanted(cpu_features().bf16_matmul);
+    half_through_fp32 = wanted(cpu_features().fp16_matmul);
+  }
+};
+
+State& state() {
+  static State instance(mode_from_environment());
+  return instance;
+}
+
+void register_kernels() {
+  SilentHandler silent;
+  const c10::WarningUtils::WarningHandlerGuard handler(&silent);
+  // Otherwise the dispatcher's once-a-process warning would be spent here, and
+  // an override by somebody else would go unnoticed.
+  const c10::WarningUtils::WarnAlways not_once(true);
+  // Never destroyed: other threads may still compute while the process ends.
+  static auto* const library = new torch::Library(
+      torch::Library::IMPL,
+      "aten",
+      c10::DispatchKey::CPU,
+      __FILE__,
+      static_cast<uint32_t>(__LINE__));
+  register_matmul_16bit(*library);
+  register_convolution_16bit(*library);
+  register_attention_16bit(*library);
+}
+
+} // namespace
+
+void install_cpu_16bit() {
+  auto& current = state();
+  if (current.installed ||
+      !(current.bf16_through_fp32 || current.half_through_fp32)) {
+    return;
+  }
+  const std::lock_guard lock(current.install_mutex);
+  if (!current.installed) {
+    register_kernels();
+    current.installed = true;
+  }
+}
+
+bool cpu_16bit_installed() {
+  return state().installed;
+}
+
+void set_cpu_16bit_mode(Cpu16BitMode mode) {
+  state().set_mode(mode);
+  install_cpu_16bit();
+}
+
+Cpu16BitMode cpu_16bit_mode() {
+  return state().mode;
+}
+
+bool runs_through_fp32(ScalarType dtype) {
+  // Asked by every CPU matrix product in the process: relaxed, no lock.
+  switch (dtype) {
+    case ScalarType::BFloat16:
+      return state().bf16_through_fp32.load(std::memory_order_relaxed);
+    case ScalarType::Half:
+      return state().half_through_fp32.load(std::memory_order_relaxed);
+    default:
+      return false;
+  }
+}
+
+std::string cpu_16bit_reason(ScalarType dtype) {
+  if (cpu_16bit_mode() != Cpu16BitMode::automatic) {
+    return "asked for by AMPKIT_CPU_16BIT or set_cpu_16bit()";
+  }
+  return dtype == ScalarType::BFloat16 ? cpu_features().bf16_reason
+                                       : cpu_features().fp16_reason;
+}
+
+} // namespace ampkit::kernels
