@@ -44,8 +44,9 @@ endfunction()
 # One precompiled header for every target: LibTorch's headers take far longer
 # to parse than any source file of ours.
 function(ampkit_make_precompiled_header)
-  file(WRITE "${CMAKE_BINARY_DIR}/ampkit_pch.cpp" "")
-  add_library(ampkit_pch OBJECT "${CMAKE_BINARY_DIR}/ampkit_pch.cpp")
+  set(source "${CMAKE_BINARY_DIR}/ampkit_pch.cpp")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "") # keeps the time of an old one
+  add_library(ampkit_pch OBJECT "${source}")
   ampkit_compile_settings(ampkit_pch)
   target_precompile_headers(
     ampkit_pch PRIVATE <torch/torch.h> <torch/library.h>

@@ -1,7 +1,9 @@
 #include <ampkit/amp/autocast.h>
 
+#include <functional>
 #include <stdexcept>
 #include <thread>
+#include <tuple>
 
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
@@ -113,6 +115,68 @@ TEST(AutocastTest, TransposedWeightOfLinearIsCastOnceARegion) {
   linear->forward(x);
   linear->forward(x);
   EXPECT_EQ(Autocast::cached_casts(), 2);
+}
+
+/// Every kind of op that autocast runs in 16 bits goes through our cache.
+TEST(AutocastTest, EachLowPrecisionOpUsesTheCache) {
+  using torch::Tensor;
+  const auto like = [](const Tensor& w) { return torch::randn(w.sizes()); };
+  const std::vector<std::tuple<
+      std::string,
+      std::vector<int64_t>,
+      std::function<Tensor(const Tensor&)>>>
+      cases{
+          {"mm", {4, 4}, [&](auto& w) { return at::mm(like(w), w); }},
+          {"matmul", {4, 4}, [&](auto& w) { return at::matmul(like(w), w); }},
+          {"linear", {4, 4}, [&](auto& w) { return at::linear(like(w), w); }},
+          {"addmm",
+           {4, 4},
+           [&](auto& w) { return at::addmm(like(w), like(w), w); }},
+          {"bmm", {2, 4, 4}, [&](auto& w) { return at::bmm(like(w), w); }},
+          {"baddbmm",
+           {2, 4, 4},
+           [&](auto& w) { return at::baddbmm(like(w), like(w), w); }},
+          {"addbmm",
+           {2, 4, 4},
+           [&](auto& w) { return at::addbmm(like(w)[0], like(w), w); }},
+          {"conv1d",
+           {2, 2, 3},
+           [](auto& w) { return at::conv1d(torch::randn({1, 2, 8}), w); }},
+          {"conv2d",
+           {2, 2, 3, 3},
+           [](auto& w) { return at::conv2d(torch::randn({1, 2, 8, 8}), w); }},
+          {"conv3d",
+           {2, 2, 3, 3, 3},
+           [](auto& w) {
+             return at::conv3d(torch::randn({1, 2, 5, 5, 5}), w);
+           }},
+          {"conv_transpose1d",
+           {2, 2, 3},
+           [](auto& w) {
+             return at::conv_transpose1d(torch::randn({1, 2, 8}), w);
+           }},
+          {"conv_transpose2d",
+           {2, 2, 3, 3},
+           [](auto& w) {
+             return at::conv_transpose2d(torch::randn({1, 2, 8, 8}), w);
+           }},
+          {"prelu",
+           {1},
+           [](auto& w) { return at::prelu(torch::randn({4}), w); }},
+          {"scaled_dot_product_attention",
+           {1, 2, 4, 8},
+           [&](auto& w) {
+             return at::scaled_dot_product_attention(like(w), w, w);
+           }},
+      };
+  for (const auto& [name, sizes, run] : cases) {
+    for (const auto dtype : {torch::kBFloat16, torch::kHalf}) {
+      const auto weight = torch::randn(sizes).requires_grad_();
+      Autocast autocast(torch::kCPU, dtype);
+      EXPECT_EQ(run(weight).scalar_type(), dtype) << name;
+      EXPECT_EQ(Autocast::cached_casts(), 1) << name;
+    }
+  }
 }
 
 TEST(AutocastTest, CacheEndsWithTheOutermostRegionOnly) {
