@@ -1,0 +1,25 @@
+#pragma once
+
+/// The whole library. Each header is the manual of its part.
+
+#include <ampkit/amp/autocast.h>
+#include <ampkit/amp/cpu_kernels.h>
+#include <ampkit/amp/fused_step.h>
+#include <ampkit/amp/grad_scaler.h>
+#include <ampkit/amp/precision.h>
+#include <ampkit/amp/step_result.h>
+#include <ampkit/error.h>
+#include <ampkit/io/checkpoint.h>
+#include <ampkit/io/checkpoint_directory.h>
+#include <ampkit/io/event_file.h>
+#include <ampkit/io/json_lines.h>
+#include <ampkit/io/module_state.h>
+#include <ampkit/io/rng_state.h>
+#include <ampkit/io/safetensors.h>
+#include <ampkit/io/state_dict.h>
+#include <ampkit/optim/adamw.h>
+#include <ampkit/optim/clip.h>
+#include <ampkit/optim/ema.h>
+#include <ampkit/optim/schedule.h>
+#include <ampkit/optim/sgd.h>
+#include <ampkit/version.h>
