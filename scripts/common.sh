@@ -77,3 +77,14 @@ test_python() {
     echo "$ROOT/.venv/bin/python"
   fi
 }
+
+# cpp_tests BUILD_FOLDER: fails only if ctest itself did not finish; which
+# tests failed stands in the results.
+cpp_tests() {
+  local results="$1/test-results"
+  mkdir -p "$results"
+  ctest --test-dir "$1" --show-only=json-v1 >"$results/ctest.json" || return
+  ctest --test-dir "$1" --output-on-failure \
+    --output-junit "$results/ctest.xml" || true
+  [ -f "$results/ctest.xml" ]
+}
