@@ -100,6 +100,7 @@ bool cpu_16bit_installed() {
 
 void set_cpu_16bit_mode(Cpu16BitMode mode) {
   state().set_mode(mode);
+  Workspace::release();
   install_cpu_16bit();
 }
 

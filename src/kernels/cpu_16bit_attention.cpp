@@ -14,11 +14,11 @@ namespace {
 
 using at::Tensor;
 
-/// A mask may be FP32 beside 16-bit queries; only a 16-bit one is converted.
-std::optional<Tensor> upcast_mask(const std::optional<Tensor>& mask) {
+/// What of a mask is to be converted: one may be FP32 beside 16-bit queries.
+Tensor mask_of_16bit(const std::optional<Tensor>& mask) {
   const bool is_16bit = mask.has_value() && mask->defined() &&
                         at::isReducedFloatingType(mask->scalar_type());
-  return is_16bit ? upcast(mask) : mask;
+  return is_16bit ? *mask : Tensor();
 }
 
 std::tuple<Tensor, Tensor> attention(
@@ -31,15 +31,17 @@ std::tuple<Tensor, Tensor> attention(
     std::optional<double> scale) {
   if (const auto dtype = dtype_through_fp32(query, {&key, &value})) {
     const NoAutocast guard;
+    const auto mask_16bit = mask_of_16bit(mask);
+    Workspace fp32{&query, &key, &value, &mask_16bit};
     // The log-sum-exp is FP32 in the stock 16-bit kernel too.
     auto [output, logsumexp] =
         at::cpu::_scaled_dot_product_flash_attention_for_cpu(
-            upcast(query),
-            upcast(key),
-            upcast(value),
+            fp32.upcast(query),
+            fp32.upcast(key),
+            fp32.upcast(value),
             dropout_p,
             is_causal,
-            upcast_mask(mask),
+            mask_16bit.defined() ? fp32.upcast(mask_16bit) : mask,
             scale);
     return {downcast(output, *dtype), logsumexp};
   }
@@ -63,16 +65,18 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(
   if (const auto dtype =
           dtype_through_fp32(grad_output, {&query, &key, &value, &output})) {
     const NoAutocast guard;
+    const auto mask_16bit = mask_of_16bit(mask);
+    Workspace fp32{&grad_output, &query, &key, &value, &output, &mask_16bit};
     const auto [dq, dk, dv] =
-        run(upcast(grad_output),
-            upcast(query),
-            upcast(key),
-            upcast(value),
-            upcast(output),
+        run(fp32.upcast(grad_output),
+            fp32.upcast(query),
+            fp32.upcast(key),
+            fp32.upcast(value),
+            fp32.upcast(output),
             logsumexp,
             dropout_p,
             is_causal,
-            upcast_mask(mask),
+            mask_16bit.defined() ? fp32.upcast(mask_16bit) : mask,
             scale);
     return {downcast(dq, *dtype), downcast(dk, *dtype), downcast(dv, *dtype)};
   }

@@ -50,7 +50,10 @@ Tensor convolution(
   const Tensor given_bias = bias.value_or(Tensor());
   if (const auto dtype = dtype_through_fp32(input, {&weight, &given_bias})) {
     const NoAutocast guard;
-    return downcast(run(upcast(input), upcast(weight), upcast(bias)), *dtype);
+    Workspace fp32{&input, &weight, &given_bias};
+    return downcast(
+        run(fp32.upcast(input), fp32.upcast(weight), fp32.upcast(bias)),
+        *dtype);
   }
   return run(input, weight, bias);
 }
@@ -83,8 +86,9 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
   };
   if (const auto dtype = dtype_through_fp32(grad_output, {&input, &weight})) {
     const NoAutocast guard;
+    Workspace fp32{&grad_output, &input, &weight};
     const auto [dx, dw, db] =
-        run(upcast(grad_output), upcast(input), upcast(weight));
+        run(fp32.upcast(grad_output), fp32.upcast(input), fp32.upcast(weight));
     return {downcast(dx, *dtype), downcast(dw, *dtype), downcast(db, *dtype)};
   }
   return run(grad_output, input, weight);

@@ -1,18 +1,54 @@
+#include <optional>
+#include <string>
+
 #include <ATen/CPUFunctions.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <c10/util/DimVector.h>
 
 #include "kernels/cpu_16bit_ops.h"
+
+// linear, matmul, einsum, bilinear, multi-head attention, the recurrent layers
+// and the backward of each end in the ops below: mv and addr call addmv and
+// mul, matmul calls mm, mv, bmm or dot.
+//
+// The at::cpu:: functions are the very ones that the dispatcher calls for these
+// ops at the CPU key, so that everything we do not want stays stock.
 
 namespace ampkit::kernels {
 namespace {
 
 using at::Scalar;
 using at::Tensor;
+using Sizes = std::optional<c10::DimVector>;
 
-// The at::cpu:: functions are the very ones that the dispatcher calls for
-// these ops at the CPU key, so that everything we do not want stays stock.
+/// The shape of a product, or nothing if there is none: then the stock kernel
+/// says what is wrong.
+Sizes mm_sizes(const Tensor& left, const Tensor& right) {
+  const bool fits =
+      left.dim() == 2 && right.dim() == 2 && left.size(1) == right.size(0);
+  return fits ? Sizes({left.size(0), right.size(1)}) : std::nullopt;
+}
+
+Sizes bmm_sizes(const Tensor& left, const Tensor& right) {
+  const bool fits = left.dim() == 3 && right.dim() == 3 &&
+                    left.size(0) == right.size(0) &&
+                    left.size(2) == right.size(1);
+  return fits ? Sizes({left.size(0), left.size(1), right.size(2)})
+              : std::nullopt;
+}
+
+/// Of addbmm, which sums over the batch.
+Sizes sum_of_bmm_sizes(const Tensor& left, const Tensor& right) {
+  const auto sizes = bmm_sizes(left, right);
+  return sizes ? Sizes({(*sizes)[1], (*sizes)[2]}) : std::nullopt;
+}
+
+Sizes mv_sizes(const Tensor& left, const Tensor& right) {
+  const bool fits =
+      left.dim() == 2 && right.dim() == 1 && left.size(1) == right.size(0);
+  return fits ? Sizes(c10::DimVector{left.size(0)}) : std::nullopt;
+}
 
 /// Writes an FP32 result into an out= tensor of a 16-bit dtype, by the rules
 /// for such tensors: resized with LibTorch's warning, strides kept.
@@ -21,37 +57,37 @@ Tensor& write_out(Tensor& out, const Tensor& result) {
   return out.copy_(result);
 }
 
-Tensor mm(const Tensor& self, const Tensor& mat2) {
-  if (const auto dtype = dtype_through_fp32(self, {&mat2})) {
-    return downcast(at::cpu::mm(upcast(self), upcast(mat2)), *dtype);
+/// mm and bmm: the stock function, its out= form, and the shape of the result.
+template <auto kStock, auto kStockOut, auto kSizes>
+struct Product {
+  static Tensor functional(const Tensor& left, const Tensor& right) {
+    const auto dtype = dtype_through_fp32(left, {&right});
+    if (const auto sizes = dtype ? kSizes(left, right) : std::nullopt) {
+      return downcast(in_fp32(left, right, *sizes), *dtype);
+    }
+    return kStock(left, right);
   }
-  return at::cpu::mm(self, mat2);
-}
 
-Tensor& mm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  if (dtype_through_fp32(self, {&mat2, &out})) {
-    return write_out(out, at::cpu::mm(upcast(self), upcast(mat2)));
+  static Tensor& out(const Tensor& left, const Tensor& right, Tensor& result) {
+    const auto dtype = dtype_through_fp32(left, {&right, &result});
+    if (const auto sizes = dtype ? kSizes(left, right) : std::nullopt) {
+      return write_out(result, in_fp32(left, right, *sizes));
+    }
+    return kStockOut(left, right, result);
   }
-  return at::cpu::mm_outf(self, mat2, out);
-}
 
-Tensor bmm(const Tensor& self, const Tensor& mat2) {
-  if (const auto dtype = dtype_through_fp32(self, {&mat2})) {
-    return downcast(at::cpu::bmm(upcast(self), upcast(mat2)), *dtype);
+ private:
+  static Tensor in_fp32(
+      const Tensor& left, const Tensor& right, at::IntArrayRef sizes) {
+    Workspace fp32({&left, &right}, c10::multiply_integers(sizes));
+    auto result = fp32.empty(sizes);
+    kStockOut(fp32.upcast(left), fp32.upcast(right), result);
+    return result;
   }
-  return at::cpu::bmm(self, mat2);
-}
+};
 
-Tensor& bmm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  if (dtype_through_fp32(self, {&mat2, &out})) {
-    return write_out(out, at::cpu::bmm(upcast(self), upcast(mat2)));
-  }
-  return at::cpu::bmm_outf(self, mat2, out);
-}
-
-/// addmm, baddbmm, addmv and the like are one shape of code: a stock function
-/// that adds a product, its in-place form and its out= form.
-template <auto kStock, auto kStockInplace, auto kStockOut>
+/// addmm, baddbmm, addbmm and addmv: beta * self + alpha * product.
+template <auto kStock, auto kStockInplace, auto kStockOut, auto kSizes>
 struct AddProduct {
   static Tensor functional(
       const Tensor& self,
@@ -59,8 +95,9 @@ struct AddProduct {
       const Tensor& right,
       const Scalar& beta,
       const Scalar& alpha) {
-    if (const auto dtype = dtype_through_fp32(self, {&left, &right})) {
-      return downcast(in_fp32(self, left, right, beta, alpha), *dtype);
+    const auto dtype = dtype_through_fp32(self, {&left, &right});
+    if (const auto sizes = dtype ? kSizes(left, right) : std::nullopt) {
+      return downcast(in_fp32(self, left, right, beta, alpha, *sizes), *dtype);
     }
     return kStock(self, left, right, beta, alpha);
   }
@@ -74,8 +111,9 @@ struct AddProduct {
     if (dtype_through_fp32(self, {&left, &right})) {
       // In place on the copy: checks, as the stock one does, that the sum
       // still has the shape of self.
-      auto sum = upcast(self);
-      kStockInplace(sum, upcast(left), upcast(right), beta, alpha);
+      Workspace fp32{&self, &left, &right};
+      auto sum = fp32.upcast(self);
+      kStockInplace(sum, fp32.upcast(left), fp32.upcast(right), beta, alpha);
       return self.copy_(sum);
     }
     return kStockInplace(self, left, right, beta, alpha);
@@ -88,8 +126,9 @@ struct AddProduct {
       const Scalar& beta,
       const Scalar& alpha,
       Tensor& result) {
-    if (dtype_through_fp32(self, {&left, &right, &result})) {
-      return write_out(result, in_fp32(self, left, right, beta, alpha));
+    const auto dtype = dtype_through_fp32(self, {&left, &right, &result});
+    if (const auto sizes = dtype ? kSizes(left, right) : std::nullopt) {
+      return write_out(result, in_fp32(self, left, right, beta, alpha, *sizes));
     }
     return kStockOut(self, left, right, beta, alpha, result);
   }
@@ -100,38 +139,73 @@ struct AddProduct {
       const Tensor& left,
       const Tensor& right,
       const Scalar& beta,
-      const Scalar& alpha) {
-    return kStock(upcast(self), upcast(left), upcast(right), beta, alpha);
+      const Scalar& alpha,
+      at::IntArrayRef sizes) {
+    Workspace fp32({&self, &left, &right}, c10::multiply_integers(sizes));
+    auto result = fp32.empty(sizes);
+    kStockOut(
+        fp32.upcast(self),
+        fp32.upcast(left),
+        fp32.upcast(right),
+        beta,
+        alpha,
+        result);
+    return result;
   }
 };
 
-using Addmm =
-    AddProduct<&at::cpu::addmm, &at::cpu::addmm_, &at::cpu::addmm_outf>;
-using Baddbmm =
-    AddProduct<&at::cpu::baddbmm, &at::cpu::baddbmm_, &at::cpu::baddbmm_outf>;
-using Addbmm =
-    AddProduct<&at::cpu::addbmm, &at::cpu::addbmm_, &at::cpu::addbmm_outf>;
-using Addmv =
-    AddProduct<&at::cpu::addmv, &at::cpu::addmv_, &at::cpu::addmv_outf>;
+/// The vector product of matmul.
+Tensor dot(const Tensor& self, const Tensor& other) {
+  if (const auto dtype = dtype_through_fp32(self, {&other})) {
+    Workspace fp32{&self, &other};
+    return downcast(
+        at::cpu::dot(fp32.upcast(self), fp32.upcast(other)), *dtype);
+  }
+  return at::cpu::dot(self, other);
+}
+
+using Mm = Product<&at::cpu::mm, &at::cpu::mm_outf, &mm_sizes>;
+using Bmm = Product<&at::cpu::bmm, &at::cpu::bmm_outf, &bmm_sizes>;
+using Addmm = AddProduct<
+    &at::cpu::addmm,
+    &at::cpu::addmm_,
+    &at::cpu::addmm_outf,
+    &mm_sizes>;
+using Baddbmm = AddProduct<
+    &at::cpu::baddbmm,
+    &at::cpu::baddbmm_,
+    &at::cpu::baddbmm_outf,
+    &bmm_sizes>;
+using Addbmm = AddProduct<
+    &at::cpu::addbmm,
+    &at::cpu::addbmm_,
+    &at::cpu::addbmm_outf,
+    &sum_of_bmm_sizes>;
+using Addmv = AddProduct<
+    &at::cpu::addmv,
+    &at::cpu::addmv_,
+    &at::cpu::addmv_outf,
+    &mv_sizes>;
 
 template <typename Family>
 void register_family(torch::Library& library, const std::string& name) {
   library.impl(name.c_str(), &Family::functional);
-  library.impl((name + "_").c_str(), &Family::inplace);
   library.impl((name + ".out").c_str(), &Family::out);
+  if constexpr (requires { &Family::inplace; }) {
+    library.impl((name + "_").c_str(), &Family::inplace);
+  }
 }
 
 } // namespace
 
 void register_matmul_16bit(torch::Library& library) {
-  library.impl("mm", &mm);
-  library.impl("mm.out", &mm_out);
-  library.impl("bmm", &bmm);
-  library.impl("bmm.out", &bmm_out);
+  register_family<Mm>(library, "mm");
+  register_family<Bmm>(library, "bmm");
   register_family<Addmm>(library, "addmm");
   register_family<Baddbmm>(library, "baddbmm");
   register_family<Addbmm>(library, "addbmm");
   register_family<Addmv>(library, "addmv");
+  library.impl("dot", &dot);
 }
 
 } // namespace ampkit::kernels

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "kernels/cpu_16bit.h"
+#include "kernels/cpu_16bit_workspace.h"
 
 // What the families of 16-bit kernels share. Each of them registers wrappers
 // that hand inputs they do not want, unchanged, to the stock kernel.
@@ -35,16 +36,7 @@ inline std::optional<c10::ScalarType> dtype_through_fp32(
   return dtype;
 }
 
-/// `tensor` in FP32 with its strides kept; undefined stays undefined.
-inline at::Tensor upcast(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.to(at::kFloat) : tensor;
-}
-
-inline std::optional<at::Tensor> upcast(
-    const std::optional<at::Tensor>& tensor) {
-  return tensor.has_value() ? std::optional(upcast(*tensor)) : std::nullopt;
-}
-
+/// `tensor` rounded to `dtype`; undefined stays undefined.
 inline at::Tensor downcast(const at::Tensor& tensor, c10::ScalarType dtype) {
   return tensor.defined() ? tensor.to(dtype) : tensor;
 }
