@@ -62,24 +62,27 @@ bool StateDict::contains(std::string_view name) const {
   return places_.contains(name);
 }
 
-const StateValue& StateDict::at(std::string_view name) const {
+const StateValue* StateDict::find(std::string_view name) const {
   const auto place = places_.find(name);
+  return place == places_.end() ? nullptr : &entries_[place->second].second;
+}
+
+const StateValue& StateDict::at(std::string_view name) const {
+  const StateValue* value = find(name);
   TORCH_CHECK(
-      place != places_.end(),
+      value != nullptr,
       "StateDict: no entry '",
       name,
       "' among ",
       size(),
       " entries");
-  return entries_[place->second].second;
+  return *value;
 }
 
 namespace {
 
 [[noreturn]] void throw_wrong_type(
-    std::string_view name,
-    const char* expected,
-    const StateValue& found) {
+    std::string_view name, const char* expected, const StateValue& found) {
   TORCH_CHECK(
       false,
       "StateDict: entry '",
@@ -92,9 +95,7 @@ namespace {
 
 template <class T>
 const T& get_as(
-    std::string_view name,
-    const StateValue& value,
-    const char* expected) {
+    std::string_view name, const StateValue& value, const char* expected) {
   if (const T* typed = std::get_if<T>(&value)) {
     return *typed;
   }

@@ -51,6 +51,9 @@ class AMPKIT_API StateDict {
 
   bool contains(std::string_view name) const;
 
+  /// The value of `name`, or nullptr; valid until the next set().
+  const StateValue* find(std::string_view name) const;
+
   /// The value of `name` in the type asked for. Each throws c10::Error naming
   /// the entry, what was expected and what was found, if it is missing or of
   /// another type. real() accepts an integer too.
