@@ -4,6 +4,10 @@
 #   3. the local environment that scripts/setup.sh makes: .venv
 set(AMPKIT_TORCH_MINIMUM 2.13)
 
+# A project that takes ampkit by add_subdirectory links these packages through
+# it, from a folder above, where it sees only global targets.
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+
 # Sets `result` to the folder of TorchConfig.cmake in the environment at
 # `prefix`, without importing torch, or to an empty string.
 function(ampkit_torch_in_environment prefix result)

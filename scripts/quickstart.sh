@@ -45,12 +45,16 @@ cd "$ROOT"
 scripts/setup.sh
 
 say "Building the ampkit command"
-cmake --preset release -DAMPKIT_BUILD_TESTS=OFF -DAMPKIT_BUILD_BENCH=OFF \
-  >build/configure.log 2>&1 || {
+# In a build folder that is already there, the tests stay as they are.
+options=()
+[ -f build/release/CMakeCache.txt ] ||
+  options=(-DAMPKIT_BUILD_TESTS=OFF -DAMPKIT_BUILD_BENCH=OFF)
+mkdir -p build
+cmake --preset release "${options[@]}" >build/configure.log 2>&1 || {
   cat build/configure.log >&2
   die "configuring failed"
 }
-cmake --build build/release --target ampkit_cli
+cmake --build build/release --target ampkit_app
 
 number=1
 while [ -e "runs/quickstart-$number" ]; do number=$((number + 1)); done
