@@ -130,8 +130,9 @@ class Comparison {
 } // namespace
 
 StateDict module_state(const torch::nn::Module& module) {
+  const StateDict members = members_of(module);
   StateDict state;
-  for (const auto& [name, value] : members_of(module).entries()) {
+  for (const auto& [name, value] : members.entries()) {
     state.set(name, std::get<at::Tensor>(value).detach());
   }
   return state;

@@ -64,7 +64,9 @@ class AMPKIT_API StateDict {
   const std::string& text(std::string_view name) const;
 
   /// In the order in which the names were first set.
-  const std::vector<Entry>& entries() const { return entries_; }
+  const std::vector<Entry>& entries() const& { return entries_; }
+  // A loop over the entries of a temporary would outlive it.
+  const std::vector<Entry>& entries() && = delete;
   size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
 
