@@ -1,0 +1,296 @@
+#include "kernels/cpu_16bit.h"
+
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include "kernels/cpu_16bit_support.h"
+#include "support/errors.h"
+
+namespace ampkit::kernels {
+namespace {
+
+using torch::Tensor;
+
+/// Whether our kernel stands at the CPU key: the stock one of this op is a
+/// composite and has none there.
+bool has_cpu_convolution() {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow("aten::_convolution", "")
+      .hasKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+/// Results of every overridden family in a dtype that is none of our business.
+std::vector<Tensor> results_in(c10::ScalarType dtype) {
+  torch::manual_seed(3);
+  const auto random = [&](at::IntArrayRef sizes) {
+    return (torch::randn(sizes) * 8).to(dtype);
+  };
+  const auto a = random({12, 20});
+  const auto b = random({20, 9});
+  std::vector<Tensor> results{
+      torch::mm(a, b),
+      torch::addmm(random({9}), a, b),
+      torch::bmm(random({3, 5, 4}), random({3, 4, 6})),
+      torch::mv(a, random({20})),
+      torch::dot(random({20}), random({20})),
+      torch::conv2d(random({2, 3, 8, 8}), random({4, 3, 3, 3}))};
+  if (c10::isFloatingType(dtype)) {
+    const auto q = random({2, 2, 8, 4});
+    results.push_back(torch::scaled_dot_product_attention(q, q, q));
+  }
+  return results;
+}
+
+/// Each test runs in a process of its own, because installing can't be undone.
+/// Tells what failed through the exit status: 0 is success.
+class Cpu16BitProcessTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    GTEST_FLAG_SET(death_test_style, "threadsafe"); // fork and exec
+  }
+  void TearDown() override {
+    unsetenv("AMPKIT_CPU_16BIT");
+    unsetenv("ONEDNN_MAX_CPU_ISA");
+  }
+};
+
+#define EXPECT_IN_OWN_PROCESS(condition) \
+  EXPECT_EXIT(std::_Exit((condition) ? 0 : 1), ::testing::ExitedWithCode(0), "")
+
+bool nothing_changes_before_install() {
+  torch::mm(torch::ones({4, 4}), torch::ones({4, 4}));
+  const bool query_is_passive =
+      runs_through_fp32(c10::kHalf) || !cpu_16bit_reason(c10::kHalf).empty();
+  return query_is_passive && !cpu_16bit_installed() && !has_cpu_convolution();
+}
+
+TEST_F(Cpu16BitProcessTest, ProcessThatNeverInstallsKeepsStockKernels) {
+  EXPECT_IN_OWN_PROCESS(nothing_changes_before_install());
+}
+
+bool other_dtypes_are_unchanged() {
+  const std::vector<c10::ScalarType> dtypes{
+      c10::kFloat, c10::kDouble, c10::kComplexFloat};
+  std::vector<std::vector<Tensor>> before;
+  for (const auto dtype : dtypes) {
+    before.push_back(results_in(dtype));
+  }
+  const auto integers =
+      torch::mm(torch::arange(12).view({3, 4}), torch::arange(12).view({4, 3}));
+  set_cpu_16bit_mode(Cpu16BitMode::through_fp32);
+  bool equal = has_cpu_convolution() && integers.equal(torch::mm(
+                                            torch::arange(12).view({3, 4}),
+                                            torch::arange(12).view({4, 3})));
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    const auto after = results_in(dtypes[i]);
+    for (size_t op = 0; op < after.size(); ++op) {
+      equal = equal && after[op].equal(before[i][op]);
+    }
+  }
+  return equal;
+}
+
+TEST_F(Cpu16BitProcessTest, OtherDtypesAreBitEqualAfterInstalling) {
+  EXPECT_IN_OWN_PROCESS(other_dtypes_are_unchanged());
+}
+
+bool native_is_stock() {
+  const auto before = results_in(c10::kBFloat16);
+  set_cpu_16bit_mode(Cpu16BitMode::through_fp32);
+  set_cpu_16bit_mode(Cpu16BitMode::native);
+  const auto after = results_in(c10::kBFloat16);
+  bool equal = cpu_16bit_installed();
+  for (size_t op = 0; op < after.size(); ++op) {
+    equal = equal && after[op].equal(before[op]);
+  }
+  return equal;
+}
+
+TEST_F(Cpu16BitProcessTest, SwitchedBackToNativeIsBitEqualToStock) {
+  EXPECT_IN_OWN_PROCESS(native_is_stock());
+}
+
+TEST_F(Cpu16BitProcessTest, EnvironmentSetsTheMode) {
+  setenv("AMPKIT_CPU_16BIT", "fp32", 1);
+  EXPECT_IN_OWN_PROCESS(
+      (install_cpu_16bit(), has_cpu_convolution()) &&
+      cpu_16bit_mode() == Cpu16BitMode::through_fp32 &&
+      runs_through_fp32(c10::kHalf) && runs_through_fp32(c10::kBFloat16) &&
+      !runs_through_fp32(c10::kFloat) && !runs_through_fp32(c10::kDouble));
+  setenv("AMPKIT_CPU_16BIT", "native", 1);
+  EXPECT_IN_OWN_PROCESS(
+      (install_cpu_16bit(), !has_cpu_convolution()) &&
+      !runs_through_fp32(c10::kHalf) && !runs_through_fp32(c10::kBFloat16));
+}
+
+bool wrong_environment_throws_each_time() {
+  for (int i = 0; i < 2; ++i) {
+    const auto text = error_of([] { install_cpu_16bit(); });
+    if (text.find("auto, native or fp32, got 'fast'") == std::string::npos) {
+      return false;
+    }
+  }
+  return !has_cpu_convolution();
+}
+
+TEST_F(Cpu16BitProcessTest, WrongEnvironmentIsAnErrorThatListsTheChoices) {
+  setenv("AMPKIT_CPU_16BIT", "fast", 1);
+  EXPECT_IN_OWN_PROCESS(wrong_environment_throws_each_time());
+}
+
+TEST_F(Cpu16BitProcessTest, AProcessHeldToAvx2RunsBothDtypesThroughFp32) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
+  EXPECT_IN_OWN_PROCESS(
+      (install_cpu_16bit(), has_cpu_convolution()) &&
+      runs_through_fp32(c10::kHalf) && runs_through_fp32(c10::kBFloat16));
+}
+
+bool threads_install_once() {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back(
+        [] { set_cpu_16bit_mode(Cpu16BitMode::through_fp32); });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  return cpu_16bit_installed() && has_cpu_convolution();
+}
+
+TEST_F(Cpu16BitProcessTest, ManyThreadsMayInstallAtOnce) {
+  EXPECT_IN_OWN_PROCESS(threads_install_once());
+}
+
+/// Counts what it is told.
+struct CountingHandler : c10::WarningHandler {
+  int count = 0;
+  void process(const c10::Warning&) override { ++count; }
+};
+
+/// Installing is silent, and does not use up the dispatcher's one warning.
+bool only_somebody_elses_override_warns() {
+  CountingHandler handler;
+  const c10::WarningUtils::WarningHandlerGuard guard(&handler);
+  set_cpu_16bit_mode(Cpu16BitMode::through_fp32);
+  const bool silent = handler.count == 0;
+  torch::Library library(
+      torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  library.impl("relu", [](const Tensor& self) { return self.clone(); });
+  return silent && handler.count == 1;
+}
+
+TEST_F(Cpu16BitProcessTest, InstallingIsSilentAndLaterOverridesStillWarn) {
+  EXPECT_IN_OWN_PROCESS(only_somebody_elses_override_warns());
+}
+
+class Cpu16BitCoverageTest : public Cpu16BitTest {
+ protected:
+  /// Names of the ops that saw an input of the test's dtype during `step`.
+  std::set<std::string> ops_in_16bit(const std::function<void()>& step) {
+    static thread_local std::set<std::string> names;
+    static thread_local c10::ScalarType wanted;
+    names.clear();
+    wanted = GetParam();
+    const auto handle = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(
+            [](const at::RecordFunction& fn)
+                -> std::unique_ptr<at::ObserverContext> {
+              for (const auto& input : fn.inputs()) {
+                if (input.isTensor() && input.toTensor().defined() &&
+                    input.toTensor().scalar_type() == wanted) {
+                  names.insert(fn.name());
+                }
+              }
+              return nullptr;
+            })
+            .needsInputs(true)
+            .scopes({at::RecordScope::FUNCTION}));
+    step();
+    at::removeCallback(handle);
+    return names;
+  }
+};
+
+/// Forward and backward of what people build networks from.
+void train_many_layers(c10::ScalarType dtype) {
+  namespace nn = torch::nn;
+  const auto options = torch::dtype(dtype);
+  const auto step = [&](auto module, at::IntArrayRef sizes) {
+    module->to(dtype);
+    auto output = module(torch::randn(sizes).to(dtype).requires_grad_());
+    if constexpr (std::is_same_v<decltype(output), Tensor>) {
+      output.sum().backward();
+    } else {
+      std::get<0>(output).sum().backward();
+    }
+  };
+  step(nn::Linear(8, 4), {8});
+  step(nn::Linear(8, 4), {3, 8});
+  step(nn::Linear(8, 4), {2, 3, 8});
+  step(nn::Linear(nn::LinearOptions(8, 4).bias(false)), {2, 2, 3, 8});
+  step(nn::Conv1d(4, 4, 3), {2, 4, 9});
+  step(nn::Conv2d(4, 4, 3), {2, 4, 9, 9});
+  step(nn::Conv2d(nn::Conv2dOptions(4, 4, 3).groups(4)), {2, 4, 9, 9});
+  step(nn::Conv3d(4, 4, 3), {2, 4, 5, 5, 5});
+  step(nn::ConvTranspose2d(4, 4, 3), {2, 4, 5, 5});
+  step(nn::GRU(4, 4), {5, 2, 4});
+  const auto x = torch::randn({2, 6, 8}).to(dtype).requires_grad_();
+  torch::einsum("btc,bsc->bts", {x, x}).sum().backward();
+  torch::einsum("btc,bsd,cd->ts", {x, x, torch::ones({8, 8}, options)})
+      .sum()
+      .backward();
+  torch::bilinear(x, x, torch::ones({3, 8, 8}, options)).sum().backward();
+  nn::MultiheadAttention attention(8, 2);
+  attention->to(dtype);
+  std::get<0>(attention(x, x, x)).sum().backward();
+  const auto q = x.view({2, 6, 2, 4}).transpose(1, 2);
+  torch::scaled_dot_product_attention(q, q, q, {}, 0.0, true).sum().backward();
+  torch::scaled_dot_product_attention(q, q, q, {}, 0.5, true).sum().backward();
+}
+
+TEST_P(Cpu16BitCoverageTest, NoStockProductRunsUnderneathOurKernels) {
+  const auto names = ops_in_16bit([&] { train_many_layers(GetParam()); });
+  // What was overridden was reached ...
+  for (const char* name :
+       {"aten::mm",
+        "aten::bmm",
+        "aten::addmm",
+        "aten::_convolution",
+        "aten::convolution_backward",
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  // ... and none of the kernels that it stands in front of.
+  for (const auto& name : names) {
+    for (const char* kernel : {"mkldnn", "slow_conv", "thnn", "mkl_linear"}) {
+      EXPECT_EQ(name.find(kernel), std::string::npos) << name;
+    }
+  }
+}
+
+INSTANTIATE_FOR_16BIT(Cpu16BitCoverageTest);
+
+TEST(Cpu16BitModeTest, SwitchingTakesEffectFromTheNextOp) {
+  torch::manual_seed(5);
+  const auto a = torch::randn({64, 512}).to(c10::kHalf);
+  const auto expected =
+      torch::mm(a.to(c10::kFloat), a.t().to(c10::kFloat)).to(c10::kHalf);
+  for (int i = 0; i < 2; ++i) {
+    set_cpu_16bit_mode(Cpu16BitMode::through_fp32);
+    EXPECT_TRUE(torch::mm(a, a.t()).equal(expected));
+    set_cpu_16bit_mode(Cpu16BitMode::native);
+    EXPECT_FALSE(runs_through_fp32(c10::kHalf));
+  }
+  set_cpu_16bit_mode(Cpu16BitMode::automatic);
+}
+
+} // namespace
+} // namespace ampkit::kernels
