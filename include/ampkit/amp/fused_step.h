@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 
 #include <ampkit/export.h>
@@ -9,7 +13,8 @@ namespace ampkit {
 /// What one read of all gradients of an optimizer gives.
 struct GradientSummary {
   /// fp32, shape [], on the device of the parameters: how many elements are
-  /// inf or NaN. 0 means that every gradient is finite.
+  /// inf or NaN; on devices other than the CPU how many parameters hold any.
+  /// 0 means that every gradient is finite.
   at::Tensor non_finite;
   /// fp64 on the CPU, fp32 elsewhere, shape []: sum of squares of the gradients
   /// as they are, neither unscaled nor clipped. Meaningless unless non_finite
@@ -17,6 +22,12 @@ struct GradientSummary {
   at::Tensor sum_of_squares;
   /// How many parameters have a gradient.
   int64_t with_gradient = 0;
+};
+
+/// A parameter whose gradient holds inf or NaN.
+struct NonFiniteGradient {
+  std::string name;
+  int64_t elements = 0;
 };
 
 /// What a fused step divides by and whether it may do anything at all.
@@ -45,6 +56,11 @@ class AMPKIT_API FusedStep {
 
   /// Pass 2: decay, moments, masters, parameters.
   virtual void fused_step(const FusedStepInputs& inputs) = 0;
+
+  /// Which gradients are to blame for a skipped step. May wait for the device.
+  virtual std::vector<NonFiniteGradient> non_finite_gradients() const {
+    return {};
+  }
 };
 
 } // namespace ampkit

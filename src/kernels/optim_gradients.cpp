@@ -1,0 +1,128 @@
+#include "kernels/optim_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/optim_gradients.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/optim_convert-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ampkit::kernels::HWY_NAMESPACE {
+
+/// Non-finite if any element is: squares are not negative, so that nothing can
+/// cancel.
+template <class Grad>
+float sum_of_squares(const void* data, size_t size) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  auto sum0 = hn::Zero(d);
+  auto sum1 = hn::Zero(d);
+  auto sum2 = hn::Zero(d);
+  auto sum3 = hn::Zero(d);
+  size_t i = 0;
+  for (; i + 4 * lanes <= size; i += 4 * lanes) {
+    const auto x0 = Grad::load(d, data, i);
+    const auto x1 = Grad::load(d, data, i + lanes);
+    const auto x2 = Grad::load(d, data, i + 2 * lanes);
+    const auto x3 = Grad::load(d, data, i + 3 * lanes);
+    sum0 = hn::MulAdd(x0, x0, sum0);
+    sum1 = hn::MulAdd(x1, x1, sum1);
+    sum2 = hn::MulAdd(x2, x2, sum2);
+    sum3 = hn::MulAdd(x3, x3, sum3);
+  }
+  for (; i + lanes <= size; i += lanes) {
+    const auto x = Grad::load(d, data, i);
+    sum0 = hn::MulAdd(x, x, sum0);
+  }
+  const auto vectors = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
+  float total = hn::GetLane(hn::SumOfLanes(d, vectors));
+  const hn::CappedTag<float, 1> one;
+  for (; i < size; ++i) {
+    const float x = hn::GetLane(Grad::load(one, data, i));
+    total += x * x;
+  }
+  return total;
+}
+
+/// The slow and exact form, for blocks with infinities, NaNs or squares beyond
+/// the range of fp32.
+template <class Grad, class D>
+HWY_INLINE hn::Vec<D> square_exactly(
+    D d, const void* data, size_t i, GradientSums& sums) {
+  const hn::Rebind<float, D> df;
+  const auto x = Grad::load(df, data, i);
+  const auto finite = hn::IsFinite(x);
+  sums.non_finite += static_cast<int64_t>(hn::CountTrue(df, hn::Not(finite)));
+  const auto wide = hn::PromoteTo(d, hn::IfThenElseZero(finite, x));
+  return hn::Mul(wide, wide);
+}
+
+template <class Grad>
+GradientSums sum_exactly(const void* data, size_t size) {
+  const hn::ScalableTag<double> d;
+  const size_t lanes = hn::Lanes(d);
+  GradientSums sums;
+  auto total = hn::Zero(d);
+  size_t i = 0;
+  for (; i + lanes <= size; i += lanes) {
+    total = hn::Add(total, square_exactly<Grad>(d, data, i, sums));
+  }
+  sums.sum_of_squares = hn::GetLane(hn::SumOfLanes(d, total));
+  const hn::CappedTag<double, 1> one;
+  for (; i < size; ++i) {
+    sums.sum_of_squares +=
+        hn::GetLane(square_exactly<Grad>(one, data, i, sums));
+  }
+  return sums;
+}
+
+template <class Grad>
+GradientSums inspect_as(const GradientSpan& grad) {
+  constexpr size_t kBlock = 4096; // fp32: 16 KiB
+  // Below it, squares may have been rounded to subnormals or to nothing.
+  constexpr float kSmallest = 0x1p-90F;
+  GradientSums sums;
+  for (size_t start = 0; start < grad.size; start += kBlock) {
+    const size_t size = std::min(kBlock, grad.size - start);
+    const void* data = advance(grad.data, start * bytes_of(grad.type));
+    const float fast = sum_of_squares<Grad>(data, size);
+    if (std::isfinite(fast) && fast >= kSmallest) {
+      sums.sum_of_squares += fast;
+    } else {
+      const GradientSums exact = sum_exactly<Grad>(data, size);
+      sums.non_finite += exact.non_finite;
+      sums.sum_of_squares += exact.sum_of_squares;
+    }
+  }
+  return sums;
+}
+
+GradientSums inspect(const GradientSpan& grad) {
+  switch (grad.type) {
+    case Float::bf16:
+      return inspect_as<Bf16Array>(grad);
+    case Float::fp16:
+      return inspect_as<Fp16Array>(grad);
+    default:
+      return inspect_as<Fp32Array>(grad);
+  }
+}
+
+} // namespace ampkit::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ampkit::kernels {
+
+HWY_EXPORT(inspect);
+
+GradientSums inspect_gradient(const GradientSpan& grad) {
+  return HWY_DYNAMIC_DISPATCH(inspect)(grad);
+}
+
+} // namespace ampkit::kernels
+#endif

@@ -1,0 +1,305 @@
+#include <ampkit/optim/fused_optimizer.h>
+
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <torch/nn/module.h>
+#include <torch/serialize/archive.h>
+
+#include "optim/fused_optimizer_impl.h"
+#include "optim/gradient_pass.h"
+#include "optim/optimizer_archive.h"
+#include "optim/stock_update.h"
+
+namespace ampkit::optim {
+
+NamedParameters named(const torch::nn::Module& module) {
+  NamedParameters named;
+  for (const auto& item : module.named_parameters()) {
+    named.params.push_back(item.value());
+    named.names.push_back(item.key());
+  }
+  return named;
+}
+
+void FusedOptimizer::Impl::follow(const Groups& groups) {
+  size_t i = 0;
+  bool same = true;
+  for (size_t g = 0; g < groups.size() && same; ++g) {
+    for (const at::Tensor& parameter : groups[g].params()) {
+      same = i < records.size() && records[i]->group == g &&
+             records[i]->parameter.is_same(parameter);
+      ++i;
+      if (!same) {
+        break;
+      }
+    }
+  }
+  if (same && i == records.size()) {
+    return;
+  }
+  std::unordered_map<const void*, std::unique_ptr<ParameterRecord>> known;
+  for (auto& record : records) {
+    known[record->parameter.unsafeGetTensorImpl()] = std::move(record);
+  }
+  records.clear();
+  group_names.resize(groups.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (const at::Tensor& parameter : groups[g].params()) {
+      auto& record = known[parameter.unsafeGetTensorImpl()];
+      if (record == nullptr) {
+        record = std::make_unique<ParameterRecord>();
+        record->parameter = parameter;
+        record->name = std::to_string(records.size());
+      }
+      record->group = g;
+      records.push_back(std::move(record));
+    }
+  }
+}
+
+std::vector<Work> FusedOptimizer::Impl::collect(const Groups& groups) {
+  follow(groups);
+  std::vector<Work> works;
+  works.reserve(records.size());
+  for (const auto& record : records) {
+    const at::Tensor& grad = record->parameter.grad();
+    if (!grad.defined()) {
+      continue;
+    }
+    TORCH_CHECK(
+        record->parameter.device() == device(),
+        rule->name(),
+        ": parameter ",
+        describe(*record),
+        " is on ",
+        record->parameter.device(),
+        ", others are on ",
+        device(),
+        "; make one optimizer for each device");
+    works.push_back(
+        {record.get(),
+         &groups[record->group].options(),
+         usable_gradient(*record, grad)});
+  }
+  return works;
+}
+
+const ParameterRecord& FusedOptimizer::Impl::find(
+    const at::Tensor& parameter) const {
+  for (const auto& record : records) {
+    if (record->parameter.is_same(parameter)) {
+      return *record;
+    }
+  }
+  TORCH_CHECK(
+      false,
+      rule->name(),
+      ": a tensor of shape ",
+      parameter.sizes(),
+      " is none of the ",
+      records.size(),
+      " parameters of this optimizer");
+}
+
+c10::Device FusedOptimizer::Impl::device() const {
+  return records.front()->parameter.device();
+}
+
+bool FusedOptimizer::Impl::uses_own_kernel(const Work& work) const {
+  const bool possible =
+      has_own_kernel(work.record->parameter) && has_own_kernel(work.grad);
+  const Kernel kernel = rule->kernel(*work.options);
+  TORCH_CHECK(
+      possible || kernel != Kernel::highway,
+      rule->name(),
+      ": Kernel::highway can't update parameter ",
+      describe(*work.record),
+      " on ",
+      work.record->parameter.device(),
+      "; choose Kernel::automatic");
+  return possible && kernel != Kernel::stock;
+}
+
+FusedOptimizer::FusedOptimizer(
+    std::unique_ptr<UpdateRule> rule, std::vector<RawGroup> groups)
+    : torch::optim::Optimizer(
+          Groups(), groups.empty() ? nullptr : groups.front().options->clone()),
+      impl_(std::make_unique<Impl>()) {
+  impl_->rule = std::move(rule);
+  TORCH_CHECK_VALUE(
+      !groups.empty(), impl_->rule->name(), ": there are 0 parameter groups");
+  for (RawGroup& group : groups) {
+    add_group(std::move(group));
+  }
+}
+
+FusedOptimizer::~FusedOptimizer() = default;
+
+void FusedOptimizer::add_group(RawGroup group) {
+  impl_->follow(param_groups_);
+  impl_->rule->check_options(*group.options);
+  check_group(impl_->rule->name(), group, impl_->records);
+  std::vector<at::Tensor> params;
+  for (size_t i = 0; i < group.params.size(); ++i) {
+    const at::Tensor& parameter = group.params[i];
+    bool seen = false;
+    for (const at::Tensor& earlier : params) {
+      seen = seen || earlier.is_same(parameter);
+    }
+    if (seen) {
+      continue; // a tied parameter, listed once for each of its modules
+    }
+    auto record = std::make_unique<ParameterRecord>();
+    record->parameter = parameter;
+    record->name = group.names.empty() ? std::to_string(impl_->records.size())
+                                       : group.names[i];
+    record->group = param_groups_.size();
+    impl_->records.push_back(std::move(record));
+    params.push_back(parameter);
+  }
+  impl_->group_names.push_back(group.name);
+  param_groups_.emplace_back(std::move(params), std::move(group.options));
+}
+
+at::Tensor FusedOptimizer::step(LossClosure closure) {
+  at::Tensor loss;
+  if (closure != nullptr) {
+    const at::AutoGradMode with_gradients(true);
+    loss = closure();
+  }
+  fused_step({});
+  return loss;
+}
+
+GradientSummary FusedOptimizer::inspect_gradients() {
+  const at::NoGradGuard no_grad;
+  const auto works = impl_->collect(param_groups_);
+  std::vector<int64_t> counts;
+  auto summary = read_gradients(works, impl_->device(), counts);
+  impl_->inspected.clear();
+  impl_->inspected_on_cpu = impl_->device().is_cpu();
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] > 0) {
+      impl_->inspected.push_back({works[i].record->name, counts[i]});
+    }
+  }
+  return summary;
+}
+
+namespace {
+
+bool on_cpu(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu();
+}
+
+void check_inputs(const FusedStepInputs& inputs, const char* who) {
+  for (const at::Tensor& tensor : {inputs.grad_divisor, inputs.found_inf}) {
+    TORCH_CHECK(
+        !tensor.defined() ||
+            (tensor.numel() == 1 && tensor.scalar_type() == at::kFloat),
+        who,
+        "::fused_step: grad_divisor and found_inf must be Float [], got ",
+        tensor.scalar_type(),
+        " ",
+        tensor.sizes());
+  }
+  if (on_cpu(inputs.grad_divisor)) {
+    const float divisor = *inputs.grad_divisor.const_data_ptr<float>();
+    TORCH_CHECK_VALUE(
+        divisor > 0,
+        who,
+        "::fused_step: grad_divisor must be > 0, got ",
+        divisor);
+  }
+}
+
+/// Known on the host without waiting; elsewhere the kernels decide.
+bool is_skipped(const FusedStepInputs& inputs, c10::Device device) {
+  return inputs.found_inf.defined() &&
+         (device.is_cpu() || inputs.found_inf.is_cpu()) &&
+         inputs.found_inf.item<float>() != 0;
+}
+
+} // namespace
+
+void FusedOptimizer::fused_step(const FusedStepInputs& inputs) {
+  const at::NoGradGuard no_grad;
+  const UpdateRule& rule = *impl_->rule;
+  auto works = impl_->collect(param_groups_);
+  if (is_skipped(inputs, impl_->device())) {
+    return;
+  }
+  check_inputs(inputs, rule.name());
+  std::vector<Work> own;
+  std::vector<Work> stock;
+  for (Work& work : works) {
+    rule.check_options(*work.options);
+    auto& place = impl_->uses_own_kernel(work) ? own : stock;
+    place.push_back(std::move(work));
+  }
+  for (const auto* part : {&own, &stock}) {
+    for (const Work& work : *part) {
+      prepare_state(*work.record, rule.moment_count(*work.options));
+    }
+  }
+  update_with_stock_ops(rule, stock, inputs);
+  if (!own.empty()) {
+    const double divisor = inputs.grad_divisor.defined()
+                               ? inputs.grad_divisor.item<double>()
+                               : 1.0;
+    update_on_cpu(*impl_->rule, own, static_cast<float>(1 / divisor));
+  }
+}
+
+std::vector<NonFiniteGradient> FusedOptimizer::non_finite_gradients() const {
+  if (impl_->inspected_on_cpu) {
+    return impl_->inspected;
+  }
+  std::vector<NonFiniteGradient> found;
+  for (const auto& record : impl_->records) {
+    const at::Tensor& grad = record->parameter.grad();
+    if (grad.defined()) {
+      const auto count = grad.isfinite().logical_not().sum().item<int64_t>();
+      if (count > 0) {
+        found.push_back({record->name, count});
+      }
+    }
+  }
+  return found;
+}
+
+at::Tensor FusedOptimizer::master(const at::Tensor& parameter) const {
+  const ParameterRecord& record = impl_->find(parameter);
+  return record.master.defined() ? record.master : parameter;
+}
+
+const std::string& FusedOptimizer::name_of(const at::Tensor& parameter) const {
+  return impl_->find(parameter).name;
+}
+
+int64_t FusedOptimizer::steps_of(const at::Tensor& parameter) const {
+  return steps_taken(impl_->find(parameter));
+}
+
+io::StateDict FusedOptimizer::state_dict() const {
+  impl_->follow(param_groups_);
+  return save_state(
+      *impl_->rule, param_groups_, impl_->group_names, impl_->records);
+}
+
+void FusedOptimizer::load_state_dict(const io::StateDict& state) {
+  impl_->follow(param_groups_);
+  load_state(state, *impl_->rule, param_groups_, impl_->records);
+}
+
+void FusedOptimizer::save(torch::serialize::OutputArchive& archive) const {
+  write_archive(archive, state_dict());
+}
+
+void FusedOptimizer::load(torch::serialize::InputArchive& archive) {
+  load_state_dict(read_archive(archive, impl_->rule->name()));
+}
+
+} // namespace ampkit::optim
