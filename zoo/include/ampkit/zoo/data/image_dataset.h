@@ -103,10 +103,10 @@ struct ImageFolderOptions {
 ///
 /// Every image becomes [3, height, width]. It is scaled so that it just covers
 /// that size, with an antialiased bilinear filter, and the middle is kept: the
-/// bytes are those of Pillow's ImageOps.fit(image, size, BILINEAR). Grey becomes
-/// red = green = blue; palettes are looked up; of 16 bits the upper 8 are kept;
-/// alpha and colour profiles are ignored; CMYK is converted as Pillow does;
-/// EXIF orientation is not applied. normalization() is ImageNet's.
+/// bytes are those of Pillow's ImageOps.fit(image, size, BILINEAR). Grey
+/// becomes red = green = blue; palettes are looked up; of 16 bits the upper 8
+/// are kept; alpha and colour profiles are ignored; CMYK is converted as Pillow
+/// does; EXIF orientation is not applied. normalization() is ImageNet's.
 ///
 /// Throws DataError if there is no class folder, if one is empty, or at a file
 /// that is named neither .jpg, .jpeg nor .png; read() throws it at a damaged

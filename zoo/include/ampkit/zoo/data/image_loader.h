@@ -93,7 +93,8 @@ class AMPKIT_API ImageLoader {
   /// c10::ValueError, changing nothing, if either is out of range.
   void start_epoch(int64_t epoch, int64_t first_batch = 0);
 
-  /// The next batch, or nothing at the end of the epoch. Waits until it is made.
+  /// The next batch, or nothing at the end of the epoch. Waits until it is
+  /// made.
   ///
   /// Rethrows what a thread threw while making it, such as DataError, and does
   /// so again at each call until another epoch or batch is started. Throws
