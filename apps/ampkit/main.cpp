@@ -1,0 +1,80 @@
+// The command line: parses, calls, and turns failures into a message and a
+// status. What the commands do lies in the library and in zoo/.
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+
+#include <ampkit/error.h>
+#include <ampkit/version.h>
+#include <ampkit/zoo/train/config.h>
+#include <c10/util/Exception.h>
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "command.h"
+
+namespace ampkit::app {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  ampkit train configs/fashion-resnet.toml
+  ampkit train --help
+
+Exit status: 0 done, 1 training failed, 2 wrong usage, configuration or data,
+3 checkpoint damaged or of another model, 130 interrupted after saving.)";
+
+int report_failure(const std::string& message, int status) {
+  std::cerr << "ampkit: error: " << message << "\n";
+  return status;
+}
+
+// Help and version go to stdout and are no failure.
+int finish_parsing(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) {
+    return app.exit(error);
+  }
+  if (dynamic_cast<const CLI::RuntimeError*>(&error) != nullptr) {
+    return error.get_exit_code();
+  }
+  const auto used = app.get_subcommands();
+  const auto command = used.empty() ? "" : " " + used.front()->get_name();
+  return report_failure(
+      std::string(error.what()) + "; see `ampkit" + command + " --help`",
+      kUsage);
+}
+
+int run(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return kDone;
+  } catch (const CLI::ParseError& error) {
+    return finish_parsing(app, error);
+  } catch (const UsageError& error) {
+    return report_failure(error.what(), kUsage);
+  } catch (const zoo::ConfigError& error) {
+    return report_failure(error.msg(), kUsage);
+  } catch (const CheckpointError& error) {
+    return report_failure(error.msg(), kCheckpoint);
+  } catch (const c10::Error& error) {
+    return report_failure(error.what_without_backtrace(), kFailed);
+  } catch (const std::bad_alloc&) {
+    return report_failure("out of memory", kFailed);
+  } catch (const std::exception& error) {
+    return report_failure(error.what(), kFailed);
+  }
+}
+
+} // namespace
+} // namespace ampkit::app
+
+int main(int argc, char** argv) {
+  CLI::App app("Mixed-precision training in C++.", "ampkit");
+  app.set_version_flag("--version", "ampkit " AMPKIT_VERSION);
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.require_subcommand(1);
+  app.footer(ampkit::app::kFooter);
+  ampkit::app::add_train_command(app);
+  return ampkit::app::run(app, argc, argv);
+}

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <c10/util/Exception.h>
+
+#include <ampkit/export.h>
+
+namespace ampkit::zoo {
+
+/// A configuration that cannot be read or holds a wrong key or value. The
+/// message begins with file and line, or with the override it is about.
+class AMPKIT_API ConfigError : public c10::ValueError {
+  using ValueError::ValueError;
+};
+
+/// [model]: what is trained.
+struct ModelConfig {
+  std::string name = "resnet_small";
+  std::string stem = "small";
+  /// A safetensors file with weights to start from; empty: random ones.
+  std::string weights;
+};
+
+/// [data]: what it is trained on.
+struct DataConfig {
+  std::string format = "idx";
+  std::string path = "/usr/share/datasets/fashion-mnist";
+  /// Images of one forward and backward pass.
+  int64_t batch_size = 128;
+  int64_t eval_batch_size = 500;
+  /// Threads that read and augment; 0: the training thread does it.
+  int64_t workers = 1;
+  /// Use only so many images of each split; 0: all.
+  int64_t limit = 0;
+  int64_t eval_limit = 0;
+  /// Height and width that an image folder's images get.
+  int64_t image_size = 224;
+  /// See AugmentOptions; training images only.
+  int64_t crop_padding = 0;
+  bool horizontal_flip = true;
+  int64_t cutout = 0;
+};
+
+/// [precision]: which dtype does what, and the loss scale.
+struct PrecisionConfig {
+  std::string preset = "fp16-mixed";
+  double init_scale = 65536.0;
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+  double min_scale = 1.0;
+};
+
+/// [optimizer]
+struct OptimizerConfig {
+  std::string name = "adamw";
+  double lr = 1e-3;
+  double weight_decay = 0.01;
+  /// Whether biases and normalisation weights decay too.
+  bool decay_all = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double momentum = 0.9;
+  bool nesterov = false;
+  /// Total gradient norm beyond which gradients are scaled down; 0: never.
+  double max_norm = 0.0;
+};
+
+/// [schedule]: the learning rate over the run, as a factor of optimizer.lr.
+struct ScheduleConfig {
+  std::string name = "one-cycle";
+  /// Share of the steps in which the rate rises.
+  double warmup = 0.3;
+  /// The last rate, as a share of the highest. The default is PyTorch's for
+  /// one-cycle.
+  double final_factor = 4e-6;
+  /// Whether one-cycle moves momentum, or beta1, between 0.95 and 0.85.
+  bool cycle_momentum = true;
+};
+
+/// [train]: how long, and how.
+struct LoopConfig {
+  int64_t epochs = 3;
+  /// Optimizer steps; 0: as many as `epochs` take.
+  int64_t steps = 0;
+  /// Batches whose gradients are added up for one step.
+  int64_t accumulate = 1;
+  double label_smoothing = 0.0;
+  int64_t seed = 0;
+  std::string device = "cpu";
+  /// Threads inside an op; 0: LibTorch's default.
+  int64_t threads = 0;
+  /// Evaluate every so many epochs, and at the end.
+  int64_t eval_every = 1;
+  /// Share of the old value in the running average of the weights; 0: none.
+  double ema_decay = 0.0;
+  /// Give up after so many steps in a row without a finite loss and gradient.
+  int64_t patience = 100;
+};
+
+/// [checkpoint]
+struct CheckpointConfig {
+  /// Save every so many steps besides at the end of each epoch; 0: don't.
+  int64_t every_steps = 0;
+  int64_t keep_last = 3;
+};
+
+/// [output]
+struct OutputConfig {
+  /// Folder of runs.
+  std::string dir = "runs";
+  /// Folder of this run, in `dir`; empty: the configuration file's name.
+  std::string name;
+  bool tensorboard = true;
+  bool report = true;
+};
+
+/// Everything that `ampkit train` can be told. The defaults are those of a
+/// short fp16 run on Fashion-MNIST.
+struct RunConfig {
+  ModelConfig model;
+  DataConfig data;
+  PrecisionConfig precision;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  LoopConfig train;
+  CheckpointConfig checkpoint;
+  OutputConfig output;
+};
+
+/// Reads a TOML file, then applies `overrides`, each "section.key=value" with a
+/// TOML value; quotes around a text may be left out. Every key, type and range
+/// is checked. An empty output.name becomes the file's name without ".toml".
+///
+/// Throws ConfigError: file:line, what is wrong, what was expected and found,
+/// and for an unknown key the nearest known one.
+AMPKIT_API RunConfig load_config(
+    const std::string& path, const std::vector<std::string>& overrides = {});
+
+/// The same for a text; `source` stands for the file's name in messages.
+AMPKIT_API RunConfig parse_config(
+    std::string_view text,
+    const std::string& source,
+    const std::vector<std::string>& overrides = {});
+
+/// A file that load_config() reads back to an equal configuration, with every
+/// key in it.
+AMPKIT_API std::string to_toml(const RunConfig& config);
+
+/// "train.epochs: 3 -> 5" for each key in which the two differ.
+AMPKIT_API std::vector<std::string> differences(
+    const RunConfig& before, const RunConfig& after);
+
+/// One key as `ampkit train --keys` prints it.
+struct KeyHelp {
+  std::string name; ///< "train.epochs"
+  std::string default_value; ///< as in TOML
+  std::string expected; ///< "an integer >= 0"
+  std::string help;
+};
+
+/// Every key, in the order of to_toml().
+AMPKIT_API std::vector<KeyHelp> config_keys();
+
+} // namespace ampkit::zoo

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include <ampkit/export.h>
+#include <ampkit/io/state_dict.h>
+#include <ampkit/zoo/data/image_dataset.h>
+#include <ampkit/zoo/models/model.h>
+#include <ampkit/zoo/train/config.h>
+#include <ampkit/zoo/train/records.h>
+
+namespace ampkit::zoo {
+
+/// The images of a run.
+struct TrainingData {
+  std::shared_ptr<const ImageDataset> train;
+  std::shared_ptr<const ImageDataset> eval;
+};
+
+/// Opens what [data] names, cut to data.limit and data.eval_limit. Throws
+/// DataError if files are missing or damaged.
+AMPKIT_API TrainingData open_data(const DataConfig& config);
+
+/// The network of [model] for the channels and classes of `data`, with random
+/// weights of train.seed, or those of model.weights. Seeds LibTorch's
+/// generators. Throws CheckpointError if the weights do not fit.
+AMPKIT_API Model make_model(const RunConfig& config, const TrainingData& data);
+
+/// Whom a Trainer tells what. Each may be empty; all are called from run().
+struct TrainerEvents {
+  std::function<void(const StepRecord&)> on_step;
+  std::function<void(const EvalRecord&)> on_eval;
+  /// Now is the time to save state_dict(). `accuracy`: of the evaluation just
+  /// done, if there was one.
+  std::function<void(std::optional<double> accuracy)> on_checkpoint;
+  /// Asked after each step; true ends the run there, after on_checkpoint.
+  std::function<bool()> should_stop;
+};
+
+enum class StopReason { finished, stopped };
+
+/// Trains a network in mixed precision: accumulation, loss scaling, clipping,
+/// schedule, averaged weights, evaluation, and a state from which training
+/// goes on as if it had never stopped.
+///
+///     const auto config = zoo::load_config("configs/fashion-resnet.toml");
+///     const auto data = zoo::open_data(config.data);
+///     zoo::Trainer trainer(config, zoo::make_model(config, data), data);
+///     trainer.run({.on_eval = [](const zoo::EvalRecord& r) {
+///       std::cout << r.accuracy << "\n";
+///     }});
+///
+/// A window of train.accumulate batches makes one step, whose gradient is that
+/// of all its samples at once, also where the last batch or window of an epoch
+/// is smaller. The schedule and the averaged weights advance on steps that were
+/// taken only. The device is waited for once a step.
+///
+/// Same configuration, data, machine and number of threads: same weights, bit
+/// for bit. Not thread-safe.
+class AMPKIT_API Trainer {
+ public:
+  /// Moves the network to the device and stores its weights as the precision
+  /// wants them. Uses [optimizer], [precision], [schedule], [train], [data] and
+  /// checkpoint.every_steps of `config`; writes no files.
+  ///
+  /// Throws ConfigError for values that do not go together.
+  Trainer(const RunConfig& config, Model model, const TrainingData& data);
+  ~Trainer();
+
+  /// Trains from where it stands to the end, or until should_stop(). Once
+  /// finished it returns at once. Throws c10::Error if the loss or a gradient
+  /// was not finite for train.patience steps in a row.
+  StopReason run(const TrainerEvents& events = {});
+
+  /// Evaluates now: loss and accuracy over the whole evaluation set.
+  EvalRecord evaluate();
+
+  /// Network, optimizer with masters, scaler, schedule, averaged weights,
+  /// random generators and position in the data. Tensors are shared: save or
+  /// clone them before training on. Waits for the device.
+  io::StateDict state_dict() const;
+
+  /// Restores what state_dict() gave for the same configuration. Throws
+  /// c10::Error with what does not fit; a part of the state may have been
+  /// restored then, so that this Trainer must not run.
+  void load_state_dict(const io::StateDict& state);
+
+  /// Optimizer steps so far, skipped ones too.
+  int64_t step() const;
+  /// Steps of the whole run.
+  int64_t total_steps() const;
+  int64_t epochs() const;
+  bool finished() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+} // namespace ampkit::zoo

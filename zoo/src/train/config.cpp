@@ -1,0 +1,262 @@
+#include <ampkit/zoo/train/config.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <c10/util/StringUtil.h>
+
+#include <toml++/toml.h>
+
+#include "train/config_keys.h"
+
+namespace ampkit::zoo {
+namespace {
+
+// "configs/a.toml:12", or the override itself.
+using Place = std::string;
+
+template <class... Parts>
+void check(bool condition, const Parts&... parts) {
+  if (!condition) {
+    throw ConfigError({__func__, __FILE__, __LINE__}, c10::str(parts...));
+  }
+}
+
+std::string printed(const toml::node& node) {
+  std::ostringstream out;
+  if (const auto* text = node.as_string()) {
+    out << *text;
+  } else if (node.is_table()) {
+    out << "a section";
+  } else if (node.is_array()) {
+    out << "a list";
+  } else {
+    node.visit([&out](const auto& value) { out << value; });
+  }
+  return out.str();
+}
+
+// Writes the value to its target; false if the type does not fit.
+bool store(const toml::node& node, const KeyTarget& target) {
+  return std::visit(
+      [&node](auto* value) {
+        using T = std::decay_t<decltype(*value)>;
+        std::optional<T> found;
+        if constexpr (std::is_same_v<T, double>) {
+          found = node.is_number() ? node.value<double>() : std::nullopt;
+        } else {
+          found = node.value_exact<T>();
+        }
+        if (found) {
+          *value = *found;
+        }
+        return found.has_value();
+      },
+      target);
+}
+
+bool in_range(const Key& key) {
+  if (const auto* real = std::get_if<double*>(&key.target)) {
+    return key.range.contains(**real);
+  }
+  if (const auto* integer = std::get_if<int64_t*>(&key.target)) {
+    return key.range.contains(static_cast<double>(**integer));
+  }
+  if (const auto* text = std::get_if<std::string*>(&key.target)) {
+    return key.choices.empty() ||
+           std::ranges::find(key.choices, **text) != key.choices.end();
+  }
+  return true;
+}
+
+void assign(const Place& place, const Key& key, const toml::node& node) {
+  check(
+      store(node, key.target) && in_range(key),
+      place,
+      ": ",
+      key.name,
+      ": expected ",
+      key.expected(),
+      ", found ",
+      printed(node));
+}
+
+class Reader {
+ public:
+  explicit Reader(RunConfig& config) : keys_(keys_of(config)) {
+    for (const auto& key : keys_) {
+      names_.push_back(key.name);
+      const auto section = key.name.substr(0, key.name.find('.'));
+      if (sections_.empty() || sections_.back() != section) {
+        sections_.push_back(section);
+      }
+    }
+  }
+
+  void read(const toml::table& table, const std::string& source) {
+    for (const auto& [section, node] : table) {
+      const auto place = c10::str(source, ":", section.source().begin.line);
+      const std::string name(section.str());
+      check_section(place, name, node);
+      for (const auto& [key, value] : *node.as_table()) {
+        const auto line = key.source().begin.line;
+        const auto where = c10::str(source, ":", line);
+        assign(where, find(where, name + "." + std::string(key.str())), value);
+      }
+    }
+  }
+
+  // "section.key=value"
+  void override_with(const std::string& text) {
+    const auto place = "--set " + text;
+    const auto equals = text.find('=');
+    check(equals != std::string::npos, place, ": expected section.key=value");
+    const auto& key = find(place, text.substr(0, equals));
+    const auto value = text.substr(equals + 1);
+    const bool bare = std::holds_alternative<std::string*>(key.target) &&
+                      !value.starts_with('"') && !value.starts_with('\'');
+    if (bare) {
+      assign(place, key, toml::value<std::string>(value));
+      return;
+    }
+    try {
+      const auto table = toml::parse("value = " + value);
+      assign(place, key, *table.get("value"));
+    } catch (const toml::parse_error&) {
+      assign(place, key, toml::value<std::string>(value));
+    }
+  }
+
+ private:
+  void check_section(
+      const Place& place, const std::string& name, const toml::node& node) {
+    const bool known = std::ranges::find(sections_, name) != sections_.end();
+    if (!known && !node.is_table()) {
+      find(place, name); // throws: a key outside any section
+    }
+    check(
+        known,
+        place,
+        ": [",
+        name,
+        "]: unknown section",
+        suggestion(name, sections_),
+        "; sections are ",
+        c10::Join(", ", sections_));
+    check(
+        node.is_table(),
+        place,
+        ": ",
+        name,
+        ": expected a section, found ",
+        printed(node));
+  }
+
+  const Key& find(const Place& place, const std::string& name) const {
+    const auto found = std::ranges::find(keys_, name, &Key::name);
+    check(
+        found != keys_.end(),
+        place,
+        ": ",
+        name,
+        ": unknown key",
+        suggestion(name, names_),
+        "; `ampkit train --keys` lists all");
+    return *found;
+  }
+
+  static std::string suggestion(
+      const std::string& typed, const std::vector<std::string>& known) {
+    const auto name = nearest(typed, known);
+    return name.empty() ? "" : ", did you mean " + name + "?";
+  }
+
+  std::vector<Key> keys_;
+  std::vector<std::string> names_;
+  std::vector<std::string> sections_;
+};
+
+toml::table parse(std::string_view text, const std::string& source) {
+  try {
+    return toml::parse(text, source);
+  } catch (const toml::parse_error& error) {
+    const auto line = error.source().begin.line;
+    const auto why = error.description();
+    const auto message = c10::str(source, ":", line, ": not TOML: ", why);
+    throw ConfigError({__func__, __FILE__, __LINE__}, message);
+  }
+}
+
+} // namespace
+
+RunConfig parse_config(
+    std::string_view text,
+    const std::string& source,
+    const std::vector<std::string>& overrides) {
+  RunConfig config;
+  Reader reader(config);
+  reader.read(parse(text, source), source);
+  for (const auto& entry : overrides) {
+    reader.override_with(entry);
+  }
+  return config;
+}
+
+RunConfig load_config(
+    const std::string& path, const std::vector<std::string>& overrides) {
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  check(file.good() || file.eof(), path, ": cannot be read as a file");
+  auto config = parse_config(text, path, overrides);
+  if (config.output.name.empty()) {
+    config.output.name = std::filesystem::path(path).stem().string();
+  }
+  return config;
+}
+
+std::string to_toml(const RunConfig& config) {
+  RunConfig copy = config;
+  std::ostringstream out;
+  std::string section;
+  for (const auto& key : keys_of(copy)) {
+    const auto dot = key.name.find('.');
+    if (key.name.substr(0, dot) != section) {
+      out << (section.empty() ? "" : "\n");
+      section = key.name.substr(0, dot);
+      out << "[" << section << "]\n";
+    }
+    out << key.name.substr(dot + 1) << " = " << key.value() << "\n";
+  }
+  return out.str();
+}
+
+std::vector<std::string> differences(
+    const RunConfig& before, const RunConfig& after) {
+  RunConfig first = before;
+  RunConfig second = after;
+  const auto old_keys = keys_of(first);
+  const auto new_keys = keys_of(second);
+  std::vector<std::string> result;
+  for (size_t i = 0; i < old_keys.size(); ++i) {
+    const auto was = old_keys[i].value();
+    const auto is = new_keys[i].value();
+    if (was != is) {
+      result.push_back(c10::str(old_keys[i].name, ": ", was, " -> ", is));
+    }
+  }
+  return result;
+}
+
+std::vector<KeyHelp> config_keys() {
+  RunConfig defaults;
+  std::vector<KeyHelp> result;
+  for (const auto& key : keys_of(defaults)) {
+    result.push_back({key.name, key.value(), key.expected(), key.help});
+  }
+  return result;
+}
+
+} // namespace ampkit::zoo

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <ampkit/zoo/train/config.h>
+
+namespace ampkit::zoo {
+
+/// Numbers from `low` to `high`; an open end excludes the limit itself.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false;
+  bool high_open = false;
+
+  bool contains(double value) const;
+  /// ">= 0", "in [0, 1)"; empty if everything is inside.
+  std::string to_string() const;
+};
+
+using KeyTarget = std::variant<bool*, int64_t*, double*, std::string*>;
+
+/// A key of the configuration: where its value goes and what it may be.
+struct Key {
+  std::string name; ///< "section.key"
+  KeyTarget target;
+  std::string help;
+  Range range = {};
+  std::vector<std::string> choices = {}; ///< of a text; empty: any
+
+  /// "an integer >= 0", "one of adamw, sgd".
+  std::string expected() const;
+  /// The present value as TOML.
+  std::string value() const;
+};
+
+/// The one list of all keys, pointing into `config`.
+std::vector<Key> keys_of(RunConfig& config);
+
+/// The name among `known` that is nearest to a mistyped one; empty if none is
+/// near.
+std::string nearest(
+    const std::string& typed, const std::vector<std::string>& known);
+
+} // namespace ampkit::zoo
