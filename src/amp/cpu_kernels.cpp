@@ -47,7 +47,8 @@ Cpu16BitChoice cpu_16bit(c10::ScalarType dtype) {
       "cpu_16bit: dtype must be BFloat16 or Half, got ",
       dtype);
   return {
-      .through_fp32 = kernels::runs_through_fp32(dtype),
+      .through_fp32 = kernels::cpu_16bit_route(dtype) ==
+                      kernels::Cpu16BitRoute::through_fp32,
       .reason = kernels::cpu_16bit_reason(dtype)};
 }
 

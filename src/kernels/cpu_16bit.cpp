@@ -35,24 +35,33 @@ Cpu16BitMode mode_from_environment() {
                             : Cpu16BitMode::through_fp32;
 }
 
+Cpu16BitRoute route(Cpu16BitMode mode, bool has_unit) {
+  switch (mode) {
+    case Cpu16BitMode::native:
+      return Cpu16BitRoute::stock;
+    case Cpu16BitMode::through_fp32:
+      return Cpu16BitRoute::through_fp32;
+    case Cpu16BitMode::automatic:
+      break;
+  }
+  return has_unit ? Cpu16BitRoute::small_through_fp32
+                  : Cpu16BitRoute::through_fp32;
+}
+
 /// Process-wide, as the dispatcher's table is that the kernels live in.
 struct State {
   std::atomic<Cpu16BitMode> mode;
-  std::atomic<bool> bf16_through_fp32;
-  std::atomic<bool> half_through_fp32;
+  std::atomic<Cpu16BitRoute> bf16;
+  std::atomic<Cpu16BitRoute> half;
   std::atomic<bool> installed = false;
   std::mutex install_mutex;
 
   explicit State(Cpu16BitMode initial) { set_mode(initial); }
 
   void set_mode(Cpu16BitMode value) {
-    const auto wanted = [value](bool has_unit) {
-      return value == Cpu16BitMode::through_fp32 ||
-             (value == Cpu16BitMode::automatic && !has_unit);
-    };
     mode = value;
-    bf16_through_fp32 = wanted(cpu_features().bf16_matmul);
-    half_through_fp32 = wanted(cpu_features().fp16_matmul);
+    bf16 = route(value, cpu_features().bf16_matmul);
+    half = route(value, cpu_features().fp16_matmul);
   }
 };
 
@@ -83,8 +92,7 @@ void register_kernels() {
 
 void install_cpu_16bit() {
   auto& current = state();
-  if (current.installed ||
-      !(current.bf16_through_fp32 || current.half_through_fp32)) {
+  if (current.installed || current.mode == Cpu16BitMode::native) {
     return;
   }
   const std::lock_guard lock(current.install_mutex);
@@ -108,15 +116,15 @@ Cpu16BitMode cpu_16bit_mode() {
   return state().mode;
 }
 
-bool runs_through_fp32(ScalarType dtype) {
+Cpu16BitRoute cpu_16bit_route(ScalarType dtype) {
   // Asked by every CPU matrix product in the process: relaxed, no lock.
   switch (dtype) {
     case ScalarType::BFloat16:
-      return state().bf16_through_fp32.load(std::memory_order_relaxed);
+      return state().bf16.load(std::memory_order_relaxed);
     case ScalarType::Half:
-      return state().half_through_fp32.load(std::memory_order_relaxed);
+      return state().half.load(std::memory_order_relaxed);
     default:
-      return false;
+      return Cpu16BitRoute::stock;
   }
 }
 

@@ -13,6 +13,13 @@ enum class Cpu16BitMode {
   through_fp32, // upcast -> LibTorch's FP32 kernel -> downcast
 };
 
+/// What the mode and the processor come to for one dtype.
+enum class Cpu16BitRoute {
+  stock,
+  small_through_fp32, // stock, but for work too small to repay its start
+  through_fp32,
+};
+
 /// Puts our 16-bit kernels in front of LibTorch's, unless none of them is
 /// wanted in the present mode. Idempotent and thread-safe. Other threads must
 /// not be inside a CPU operator during the first call, as for every
@@ -32,11 +39,11 @@ void set_cpu_16bit_mode(Cpu16BitMode mode);
 /// install_cpu_16bit() does.
 Cpu16BitMode cpu_16bit_mode();
 
-/// Whether CPU ops on `dtype` run through FP32 in the present mode, once
-/// installed. False for every dtype but BFloat16 and Half.
-bool runs_through_fp32(c10::ScalarType dtype);
+/// How CPU ops on `dtype` run in the present mode, once installed. `stock` for
+/// every dtype but BFloat16 and Half.
+Cpu16BitRoute cpu_16bit_route(c10::ScalarType dtype);
 
-/// One sentence for people: what decided runs_through_fp32(dtype).
+/// One phrase for people: what decided cpu_16bit_route(dtype).
 std::string cpu_16bit_reason(c10::ScalarType dtype);
 
 } // namespace ampkit::kernels

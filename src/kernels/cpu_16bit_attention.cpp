@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 #include <tuple>
 
@@ -21,6 +22,12 @@ Tensor mask_of_16bit(const std::optional<Tensor>& mask) {
   return is_16bit ? *mask : Tensor();
 }
 
+/// [batch, heads, sequence, features]
+bool is_short(const Tensor& query, const Tensor& key) {
+  return query.dim() == 4 && key.dim() == 4 &&
+         std::max(query.size(2), key.size(2)) <= kShortSequence;
+}
+
 std::tuple<Tensor, Tensor> attention(
     const Tensor& query,
     const Tensor& key,
@@ -29,7 +36,8 @@ std::tuple<Tensor, Tensor> attention(
     bool is_causal,
     const std::optional<Tensor>& mask,
     std::optional<double> scale) {
-  if (const auto dtype = dtype_through_fp32(query, {&key, &value})) {
+  if (const auto dtype =
+          dtype_through_fp32(query, {&key, &value}, /*is_small=*/false)) {
     const NoAutocast guard;
     const auto mask_16bit = mask_of_16bit(mask);
     Workspace fp32{&query, &key, &value, &mask_16bit};
@@ -62,8 +70,8 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(
     std::optional<double> scale) {
   const auto run =
       at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward;
-  if (const auto dtype =
-          dtype_through_fp32(grad_output, {&query, &key, &value, &output})) {
+  if (const auto dtype = dtype_through_fp32(
+          grad_output, {&query, &key, &value, &output}, is_short(query, key))) {
     const NoAutocast guard;
     const auto mask_16bit = mask_of_16bit(mask);
     Workspace fp32{&grad_output, &query, &key, &value, &output, &mask_16bit};

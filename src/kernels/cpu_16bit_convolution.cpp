@@ -15,6 +15,10 @@ using c10::SymIntArrayRef;
 
 namespace stock = at::compositeexplicitautograd;
 
+/// No convolution counts as small: where there are units, oneDNN's 16-bit ones
+/// took as long as its FP32 ones at the smallest sizes too.
+constexpr bool kIsSmall = false;
+
 /// aten::convolution calls this op, and so do traced modules.
 Tensor convolution(
     const Tensor& input,
@@ -48,7 +52,8 @@ Tensor convolution(
             allow_tf32);
       };
   const Tensor given_bias = bias.value_or(Tensor());
-  if (const auto dtype = dtype_through_fp32(input, {&weight, &given_bias})) {
+  if (const auto dtype =
+          dtype_through_fp32(input, {&weight, &given_bias}, kIsSmall)) {
     const NoAutocast guard;
     Workspace fp32{&input, &weight, &given_bias};
     return downcast(
@@ -84,7 +89,8 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
         groups,
         output_mask);
   };
-  if (const auto dtype = dtype_through_fp32(grad_output, {&input, &weight})) {
+  if (const auto dtype =
+          dtype_through_fp32(grad_output, {&input, &weight}, kIsSmall)) {
     const NoAutocast guard;
     Workspace fp32{&grad_output, &input, &weight};
     const auto [dx, dw, db] =

@@ -50,6 +50,11 @@ Sizes mv_sizes(const Tensor& left, const Tensor& right) {
   return fits ? Sizes(c10::DimVector{left.size(0)}) : std::nullopt;
 }
 
+bool is_small(const Tensor& left, const Tensor& right) {
+  const auto columns = right.dim() > 1 ? right.size(-1) : 1;
+  return left.numel() * columns <= kSmallMultiplyAdds;
+}
+
 /// Writes an FP32 result into an out= tensor of a 16-bit dtype, by the rules
 /// for such tensors: resized with LibTorch's warning, strides kept.
 Tensor& write_out(Tensor& out, const Tensor& result) {
@@ -61,7 +66,8 @@ Tensor& write_out(Tensor& out, const Tensor& result) {
 template <auto kStock, auto kStockOut, auto kSizes>
 struct Product {
   static Tensor functional(const Tensor& left, const Tensor& right) {
-    const auto dtype = dtype_through_fp32(left, {&right});
+    const auto dtype =
+        dtype_through_fp32(left, {&right}, is_small(left, right));
     if (const auto sizes = dtype ? kSizes(left, right) : std::nullopt) {
       return downcast(in_fp32(left, right, *sizes), *dtype);
     }
@@ -69,7 +75,8 @@ struct Product {
   }
 
   static Tensor& out(const Tensor& left, const Tensor& right, Tensor& result) {
-    const auto dtype = dtype_through_fp32(left, {&right, &result});
+    const auto dtype =
+        dtype_through_fp32(left, {&right, &result}, is_small(left, right));
     if (const auto sizes = dtype ? kSizes(left, right) : std::nullopt) {
       return write_out(result, in_fp32(left, right, *sizes));
     }
@@ -95,7 +102,8 @@ struct AddProduct {
       const Tensor& right,
       const Scalar& beta,
       const Scalar& alpha) {
-    const auto dtype = dtype_through_fp32(self, {&left, &right});
+    const auto dtype =
+        dtype_through_fp32(self, {&left, &right}, is_small(left, right));
     if (const auto sizes = dtype ? kSizes(left, right) : std::nullopt) {
       return downcast(in_fp32(self, left, right, beta, alpha, *sizes), *dtype);
     }
@@ -108,7 +116,7 @@ struct AddProduct {
       const Tensor& right,
       const Scalar& beta,
       const Scalar& alpha) {
-    if (dtype_through_fp32(self, {&left, &right})) {
+    if (dtype_through_fp32(self, {&left, &right}, is_small(left, right))) {
       // In place on the copy: checks, as the stock one does, that the sum
       // still has the shape of self.
       Workspace fp32{&self, &left, &right};
@@ -126,7 +134,8 @@ struct AddProduct {
       const Scalar& beta,
       const Scalar& alpha,
       Tensor& result) {
-    const auto dtype = dtype_through_fp32(self, {&left, &right, &result});
+    const auto dtype = dtype_through_fp32(
+        self, {&left, &right, &result}, is_small(left, right));
     if (const auto sizes = dtype ? kSizes(left, right) : std::nullopt) {
       return write_out(result, in_fp32(self, left, right, beta, alpha, *sizes));
     }
@@ -156,7 +165,8 @@ struct AddProduct {
 
 /// The vector product of matmul.
 Tensor dot(const Tensor& self, const Tensor& other) {
-  if (const auto dtype = dtype_through_fp32(self, {&other})) {
+  if (const auto dtype =
+          dtype_through_fp32(self, {&other}, is_small(self, other))) {
     Workspace fp32{&self, &other};
     return downcast(
         at::cpu::dot(fp32.upcast(self), fp32.upcast(other)), *dtype);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 
@@ -19,13 +20,24 @@ void register_matmul_16bit(torch::Library& library);
 void register_convolution_16bit(torch::Library& library);
 void register_attention_16bit(torch::Library& library);
 
-/// The 16-bit dtype to run through FP32, if `lead` has one and every other
-/// defined tensor has the same. Mixed dtypes are for the stock kernel, which
-/// rejects or accepts them in its own words.
+/// Up to here a product takes less time in FP32 than oneDNN takes to start one
+/// in 16 bits (about 10 us, whatever the units), and so do the many products
+/// that attention's backward is cut into if the sequences are this short.
+constexpr int64_t kSmallMultiplyAdds = 1 << 18;
+constexpr int64_t kShortSequence = 255;
+
+/// The 16-bit dtype to run through FP32, if `lead` has one that is to, and
+/// every other defined tensor has the same. Mixed dtypes are for the stock
+/// kernel, which rejects or accepts them in its own words. `is_small`: the work
+/// is below the limit above.
 inline std::optional<c10::ScalarType> dtype_through_fp32(
-    const at::Tensor& lead, std::initializer_list<const at::Tensor*> others) {
+    const at::Tensor& lead,
+    std::initializer_list<const at::Tensor*> others,
+    bool is_small) {
   const auto dtype = lead.scalar_type();
-  if (!runs_through_fp32(dtype)) {
+  const auto route = cpu_16bit_route(dtype);
+  if (route == Cpu16BitRoute::stock ||
+      (route == Cpu16BitRoute::small_through_fp32 && !is_small)) {
     return std::nullopt;
   }
   for (const auto* other : others) {

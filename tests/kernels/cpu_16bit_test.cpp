@@ -10,7 +10,9 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include "kernels/cpu_16bit_ops.h"
 #include "kernels/cpu_16bit_support.h"
+#include "kernels/cpu_features.h"
 #include "support/errors.h"
 
 namespace ampkit::kernels {
@@ -63,6 +65,10 @@ class Cpu16BitProcessTest : public ::testing::Test {
 
 #define EXPECT_IN_OWN_PROCESS(condition) \
   EXPECT_EXIT(std::_Exit((condition) ? 0 : 1), ::testing::ExitedWithCode(0), "")
+
+bool runs_through_fp32(c10::ScalarType dtype) {
+  return cpu_16bit_route(dtype) == Cpu16BitRoute::through_fp32;
+}
 
 bool nothing_changes_before_install() {
   torch::mm(torch::ones({4, 4}), torch::ones({4, 4}));
@@ -277,6 +283,24 @@ TEST_P(Cpu16BitCoverageTest, NoStockProductRunsUnderneathOurKernels) {
 }
 
 INSTANTIATE_FOR_16BIT(Cpu16BitCoverageTest);
+
+TEST(Cpu16BitModeTest, UnitsAreUsedForAllButSmallWork) {
+  const auto tensor = torch::ones({4, 4}, torch::kBFloat16);
+  const auto through = [&](bool is_small) {
+    return dtype_through_fp32(tensor, {&tensor}, is_small).has_value();
+  };
+  set_cpu_16bit_mode(Cpu16BitMode::automatic);
+  EXPECT_TRUE(through(true));
+  EXPECT_EQ(through(false), !cpu_features().bf16_matmul);
+  set_cpu_16bit_mode(Cpu16BitMode::native);
+  EXPECT_FALSE(through(true));
+  set_cpu_16bit_mode(Cpu16BitMode::through_fp32);
+  EXPECT_TRUE(through(false));
+  const auto fp32 = torch::ones({4});
+  EXPECT_FALSE(dtype_through_fp32(tensor, {&fp32}, true).has_value());
+  EXPECT_FALSE(dtype_through_fp32(fp32, {&fp32}, true).has_value());
+  set_cpu_16bit_mode(Cpu16BitMode::automatic);
+}
 
 TEST(Cpu16BitModeTest, SwitchingTakesEffectFromTheNextOp) {
   torch::manual_seed(5);

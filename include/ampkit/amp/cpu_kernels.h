@@ -17,7 +17,11 @@ namespace ampkit {
 /// kernel, and round its result once: same result dtype, FP32's accuracy inside
 /// the op, FP32's speed, and what is kept for backward stays in 16 bits.
 enum class Cpu16Bit {
-  automatic, ///< for each dtype, native if the processor has units for it
+  /// For each dtype, native if the processor has units for it; there only
+  /// products of at most 2^18 multiply-adds, and the backward of attention over
+  /// sequences below 256, which take less time than LibTorch needs to start
+  /// them in 16 bits, run through FP32.
+  automatic,
   native, ///< LibTorch's own kernels
   through_fp32, ///< convert, compute in FP32, round
 };
