@@ -62,11 +62,11 @@ double accuracy(torch::nn::Sequential& model, const Data& data) {
 
 void train(const ampkit::Precision& precision) {
   torch::manual_seed(0);
-  const auto training = make_spirals(1000);
-  const auto held_out = make_spirals(500);
+  const auto training = make_spirals(300);
+  const auto held_out = make_spirals(300);
   auto model = make_model();
   ampkit::optim::AdamW optimizer(model->parameters(), {.lr = 5e-3});
-  ampkit::GradScaler scaler(precision, {.growth_interval = 100});
+  ampkit::GradScaler scaler(precision, {.growth_interval = 20});
 
   std::printf("step   loss  scale\n");
   for (int step = 0; step <= 400; ++step) {
