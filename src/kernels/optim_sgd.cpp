@@ -38,8 +38,11 @@ struct SgdKernel {
     const auto weight = load_weight<Mirror>(d, span, i);
     const auto unscaled = hn::Mul(
         Grad::load(d, span.grad.data, i), hn::Set(d, factors.inverse_divisor));
+    // Not by a product with 0, which is NaN for an infinite weight.
     const auto grad =
-        hn::MulAdd(weight, hn::Set(d, factors.weight_decay), unscaled);
+        factors.weight_decay == 0
+            ? unscaled
+            : hn::MulAdd(weight, hn::Set(d, factors.weight_decay), unscaled);
     store_weight<Mirror>(
         d,
         hn::NegMulAdd(direction(d, grad, i), hn::Set(d, factors.lr), weight),

@@ -194,24 +194,31 @@ bool on_cpu(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu();
 }
 
-void check_inputs(const FusedStepInputs& inputs, const char* who) {
-  for (const at::Tensor& tensor : {inputs.grad_divisor, inputs.found_inf}) {
-    TORCH_CHECK(
-        !tensor.defined() ||
-            (tensor.numel() == 1 && tensor.scalar_type() == at::kFloat),
-        who,
-        "::fused_step: grad_divisor and found_inf must be Float [], got ",
-        tensor.scalar_type(),
-        " ",
-        tensor.sizes());
-  }
-  if (on_cpu(inputs.grad_divisor)) {
-    const float divisor = *inputs.grad_divisor.const_data_ptr<float>();
+/// `tensor`: fp32 []. Waits for its device; of the CPU, not even the cost of an
+/// operator.
+float value_of(const at::Tensor& tensor) {
+  return tensor.is_cpu() ? *tensor.const_data_ptr<float>()
+                         : tensor.item<float>();
+}
+
+void check_input(const at::Tensor& tensor, const char* who) {
+  TORCH_CHECK(
+      !tensor.defined() ||
+          (tensor.numel() == 1 && tensor.scalar_type() == at::kFloat),
+      who,
+      "::fused_step: grad_divisor and found_inf must be Float [], got ",
+      tensor.scalar_type(),
+      " ",
+      tensor.sizes());
+}
+
+void check_divisor(const at::Tensor& divisor, const char* who) {
+  if (on_cpu(divisor)) {
     TORCH_CHECK_VALUE(
-        divisor > 0,
+        value_of(divisor) > 0,
         who,
         "::fused_step: grad_divisor must be > 0, got ",
-        divisor);
+        value_of(divisor));
   }
 }
 
@@ -219,7 +226,7 @@ void check_inputs(const FusedStepInputs& inputs, const char* who) {
 bool is_skipped(const FusedStepInputs& inputs, c10::Device device) {
   return inputs.found_inf.defined() &&
          (device.is_cpu() || inputs.found_inf.is_cpu()) &&
-         inputs.found_inf.item<float>() != 0;
+         value_of(inputs.found_inf) != 0;
 }
 
 } // namespace
@@ -228,10 +235,12 @@ void FusedOptimizer::fused_step(const FusedStepInputs& inputs) {
   const at::NoGradGuard no_grad;
   const UpdateRule& rule = *impl_->rule;
   auto works = impl_->collect(param_groups_);
+  check_input(inputs.grad_divisor, rule.name());
+  check_input(inputs.found_inf, rule.name());
   if (is_skipped(inputs, impl_->device())) {
     return;
   }
-  check_inputs(inputs, rule.name());
+  check_divisor(inputs.grad_divisor, rule.name());
   std::vector<Work> own;
   std::vector<Work> stock;
   for (Work& work : works) {
