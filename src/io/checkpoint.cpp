@@ -111,6 +111,21 @@ SafetensorsMetadata user_metadata(const SafetensorsReader& reader) {
   return result;
 }
 
+// A damaged header may say anything of any tensor: the message names it.
+SafetensorsReader open_checkpoint(const std::string& path) {
+  try {
+    return SafetensorsReader(path);
+  } catch (const CheckpointError& error) {
+    AMPKIT_CHECK_CHECKPOINT(
+        false,
+        "load_checkpoint: cannot read the header of ",
+        path,
+        ": ",
+        error.msg());
+    throw;
+  }
+}
+
 at::Tensor verified_tensor(
     const SafetensorsReader& reader,
     const std::string& name,
@@ -176,7 +191,7 @@ void save_checkpoint(
 }
 
 Checkpoint load_checkpoint(const std::string& path) {
-  const SafetensorsReader reader(path);
+  const SafetensorsReader reader = open_checkpoint(path);
   const auto entries = read_entries(path, checked_entries(reader));
   Checkpoint result;
   size_t tensor_count = 0;
@@ -209,7 +224,7 @@ Checkpoint load_checkpoint(const std::string& path) {
 }
 
 SafetensorsMetadata load_checkpoint_metadata(const std::string& path) {
-  const SafetensorsReader reader(path);
+  const SafetensorsReader reader = open_checkpoint(path);
   checked_entries(reader);
   return user_metadata(reader);
 }

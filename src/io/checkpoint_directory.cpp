@@ -218,10 +218,11 @@ std::optional<LoadedCheckpoint> CheckpointDirectory::load_latest() const {
   }
   try {
     return load(*file);
-  } catch (CheckpointError& error) {
-    error.add_context(
-        "the latest checkpoint is damaged; load_latest_intact() goes back to "
-        "an earlier one");
+  } catch (const CheckpointError& error) {
+    AMPKIT_CHECK_CHECKPOINT(
+        false,
+        error.msg(),
+        "; load_latest_intact() goes back to an earlier checkpoint");
     throw;
   }
 }
