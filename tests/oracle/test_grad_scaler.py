@@ -26,10 +26,11 @@ def random_options(rng):
 
 
 def random_gradient(rng):
+    """Three numbers; as texts, since JSON has no inf and NaN."""
     values = [rng.uniform(-8, 8) for _ in range(3)]
     if rng.random() < 0.25:
         values[rng.randrange(3)] = rng.choice([INF, -INF, NAN])
-    return values
+    return [str(value) for value in values]
 
 
 def random_events(rng):
@@ -41,8 +42,11 @@ def random_events(rng):
             iteration.append(["unscale"])
         iteration += [["step"], ["update"]]
         if rng.random() < 0.15:
+            # With a fresh gradient: torch has unscaled the old one in place,
+            # which ampkit's optimizers don't do, so using it twice differs.
             call = rng.choice([["unscale"], ["step"], ["update"], ["scale"]])
-            iteration.insert(rng.randint(0, len(iteration)), call)
+            place = rng.randint(0, len(iteration))
+            iteration[place:place] = [["grad", random_gradient(rng)], call]
         if rng.random() < 0.1:
             iteration.append(["set", 2.0 ** rng.randint(0, 16)])
         if rng.random() < 0.2:
@@ -66,7 +70,7 @@ class TorchRun:
         if name == "scale":
             self.scaler.scale(torch.ones(()))
         elif name == "grad":
-            self.weight.grad = torch.tensor(event[1])
+            self.weight.grad = torch.tensor([float(text) for text in event[1]])
         elif name == "unscale":
             self.scaler.unscale_(self.sgd)
         elif name == "step":
@@ -106,7 +110,9 @@ def check(sequence, ours, theirs, tolerance):
         assert a["refused"] == b["refused"], where
         assert a["scale"] == b["scale"], where
         assert a["tracker"] == b["tracker"], where
-        assert a["weight"] == pytest.approx(b["weight"], rel=tolerance, abs=0), where
+        weight = [float(text) for text in a["weight"]]
+        expected = pytest.approx(b["weight"], rel=tolerance, abs=0, nan_ok=True)
+        assert weight == expected, where
 
 
 @pytest.mark.parametrize("optimizer,tolerance", [("torch", 0), ("ampkit", 1e-6)])
@@ -116,9 +122,7 @@ def test_random_sequences_agree_at_every_step(driver, tmp_path, optimizer, toler
         {"options": random_options(rng), "events": random_events(rng)} for _ in range(10_000)
     ]
     source, target = tmp_path / "in.json", tmp_path / "out.json"
-    encoded = json.dumps(sequences).replace("-Infinity", '"-inf"')
-    encoded = encoded.replace("Infinity", '"inf"').replace("NaN", '"nan"')
-    source.write_text(encoded)
+    source.write_text(json.dumps(sequences))
     driver("grad_scaler", optimizer, source, target)
     traces = json.loads(target.read_text())
     assert len(traces) == len(sequences)

@@ -1,6 +1,8 @@
 #include <ampkit/amp/autocast.h>
 
 #include <ampkit/io/safetensors.h>
+#include <torch/csrc/jit/passes/autocast.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
 #include "oracle/driver/driver.h"
@@ -10,6 +12,10 @@ namespace {
 
 // autocast bf16|fp16 FOLDER OUTPUT: runs every traced op under the guard.
 void run_ops(std::span<const std::string> args) {
+  // TorchScript would cast by rules of its own, and split addmm in two, before
+  // our kernels see the op.
+  torch::jit::setAutocastMode(false);
+  torch::jit::setGraphExecutorOptimize(false);
   const auto dtype = args[0] == "bf16" ? torch::kBFloat16 : torch::kHalf;
   const io::SafetensorsReader inputs(args[1] + "/in.safetensors");
   io::NamedTensors outputs;

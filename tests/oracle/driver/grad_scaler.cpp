@@ -1,7 +1,9 @@
 #include <ampkit/amp/grad_scaler.h>
 
+#include <iomanip>
 #include <limits>
 #include <memory>
+#include <sstream>
 
 #include <ampkit/optim/sgd.h>
 #include <torch/torch.h>
@@ -36,9 +38,16 @@ GradScalerOptions without_limits(const json& options) {
       .max_scale = std::numeric_limits<float>::max()};
 }
 
-float number(const json& value) {
-  return value.is_string() ? std::stof(value.get<std::string>())
-                           : value.get<float>();
+// JSON has no inf and NaN, so gradients and weights travel as texts; Python
+// reads them as doubles.
+float number(const json& text) {
+  return std::stof(text.get<std::string>());
+}
+
+std::string text(double number) {
+  std::ostringstream out;
+  out << std::setprecision(17) << number;
+  return out.str();
 }
 
 class Run {
@@ -64,7 +73,7 @@ class Run {
           {{"refused", refused},
            {"scale", scaler_->get_scale()},
            {"tracker", scaler_->state_dict().integer("_growth_tracker")},
-           {"weight", {w[0], w[1], w[2]}}});
+           {"weight", {text(w[0]), text(w[1]), text(w[2])}}});
     }
     return trace;
   }

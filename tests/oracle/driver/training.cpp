@@ -50,7 +50,7 @@ void train(std::span<const std::string> args) {
 
   optim::AdamW optimizer(
       network->parameters(), {.lr = 1e-3, .kernel = parse_kernel(args[1])});
-  GradScaler scaler(precision, {.growth_interval = 20});
+  GradScaler scaler(precision, {.init_scale = 0x1p24});
   nlohmann::json result;
   for (int64_t step = 0; step < x.size(0); ++step) {
     torch::Tensor loss;
