@@ -255,9 +255,10 @@ void FusedOptimizer::fused_step(const FusedStepInputs& inputs) {
   }
   update_with_stock_ops(rule, stock, inputs);
   if (!own.empty()) {
-    const double divisor = inputs.grad_divisor.defined()
-                               ? inputs.grad_divisor.item<double>()
-                               : 1.0;
+    const double divisor =
+        inputs.grad_divisor.defined()
+            ? static_cast<double>(value_of(inputs.grad_divisor))
+            : 1.0;
     update_on_cpu(*impl_->rule, own, static_cast<float>(1 / divisor));
   }
 }
