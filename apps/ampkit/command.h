@@ -1,5 +1,7 @@
 #pragma once
 
+#include <stdexcept>
+
 #include <CLI/App.hpp>
 #include <CLI/Error.hpp>
 
@@ -13,7 +15,8 @@ namespace ampkit::app {
 ///
 /// A callback that returns means kDone. It reports a failure by an exception,
 /// which main() prints once as "ampkit: error: ..." and turns into a status:
-/// UsageError, zoo::ConfigError and zoo::DataError kUsage, CheckpointError
+/// UsageError, c10::ValueError (zoo::ConfigError among them) and zoo::DataError
+/// kUsage, CheckpointError
 /// kCheckpoint, any other kFailed. To end with another status and no message,
 /// throw CLI::RuntimeError(status).
 void add_train_command(CLI::App& app);

@@ -7,7 +7,7 @@
 
 #include <ampkit/error.h>
 #include <ampkit/version.h>
-#include <ampkit/zoo/train/config.h>
+#include <ampkit/zoo/data/image_dataset.h>
 #include <c10/util/Exception.h>
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -53,7 +53,9 @@ int run(CLI::App& app, int argc, char** argv) {
     return finish_parsing(app, error);
   } catch (const UsageError& error) {
     return report_failure(error.what(), kUsage);
-  } catch (const zoo::ConfigError& error) {
+  } catch (const c10::ValueError& error) { // zoo::ConfigError among them
+    return report_failure(error.msg(), kUsage);
+  } catch (const zoo::DataError& error) {
     return report_failure(error.msg(), kUsage);
   } catch (const CheckpointError& error) {
     return report_failure(error.msg(), kCheckpoint);
@@ -76,5 +78,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(ampkit::app::kFooter);
   ampkit::app::add_train_command(app);
+  ampkit::app::add_report_command(app);
+  ampkit::app::add_doctor_command(app);
+  ampkit::app::add_completion_command(app);
   return ampkit::app::run(app, argc, argv);
 }

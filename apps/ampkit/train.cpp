@@ -3,24 +3,64 @@
 #include <string>
 #include <vector>
 
+#include <ampkit/zoo/report/machine.h>
 #include <ampkit/zoo/train/config.h>
+#include <ampkit/zoo/train/run.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
 #include "command.h"
+#include "interrupt.h"
+#include "progress.h"
 
 namespace ampkit::app {
 namespace {
+
+constexpr const char* kFooter =
+    R"(The configuration is a TOML file; keys that it leaves out have their defaults.
+`ampkit train --keys` lists every key with its default and meaning. A misspelt
+key or a wrong value is an error.
+
+A run keeps everything in one folder, <output.dir>/<output.name>: config.toml,
+machine.json, metrics.jsonl, TensorBoard events, checkpoints/ and, at the end,
+report.html.
+
+Ctrl-C (SIGINT, SIGTERM) finishes the step, saves and exits with status 130; a
+second one stops at once. --resume goes on from the latest checkpoint, also
+after a crash, and ends in the same weights, bit for bit, as a run that was
+never stopped.
+
+Examples:
+  ampkit train configs/fashion-resnet.toml
+  ampkit train configs/fashion-resnet.toml --set precision.preset=bf16-mixed
+  ampkit train configs/fashion-resnet.toml --set train.epochs=5 optimizer.lr=3e-3
+  ampkit train configs/fashion-resnet.toml --output runs/try-2
+  ampkit train configs/fashion-resnet.toml --output runs/try-2 --resume
+
+Exit status: 0 done, 1 training failed, 2 wrong usage, configuration or data,
+3 checkpoint damaged or of another configuration, 130 interrupted after saving.)";
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string output;
+  bool resume = false;
+  bool overwrite = false;
+  bool keys = false;
+};
 
 void print_keys() {
   std::string section;
   for (const auto& key : zoo::config_keys()) {
     const auto dot = key.name.find('.');
     if (key.name.substr(0, dot) != section) {
+      std::cout << (section.empty() ? "" : "\n");
       section = key.name.substr(0, dot);
-      std::cout << "\n[" << section << "]\n";
+      std::cout << "[" << section << "]\n";
     }
     std::cout << fmt::format(
         "{} = {}\n    {}; {}\n",
@@ -31,11 +71,131 @@ void print_keys() {
   }
 }
 
+zoo::RunConfig read_config(const Arguments& arguments) {
+  auto config = zoo::load_config(arguments.config, arguments.overrides);
+  if (!arguments.output.empty()) {
+    // "runs/try-2/" is runs/try-2, and "try-2" lies in the current folder.
+    auto path = arguments.output;
+    while (path.size() > 1 && path.ends_with('/')) {
+      path.pop_back();
+    }
+    const auto slash = path.rfind('/');
+    config.output.dir =
+        slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    config.output.name = path.substr(slash + 1);
+  }
+  return config;
+}
+
+ProgressOptions progress_options(const zoo::Trainer& trainer) {
+  ProgressOptions options{
+      .terminal = isatty(STDOUT_FILENO) == 1,
+      .total_steps = trainer.total_steps(),
+      .epochs = trainer.epochs()};
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    options.width = size.ws_col;
+  }
+  return options;
+}
+
+void print_result(const zoo::RunResult& result) {
+  if (result.reason == zoo::StopReason::stopped) {
+    std::cout << fmt::format(
+        "stopped at step {}, saved in {}; --resume goes on\n",
+        result.step,
+        result.folder);
+    throw CLI::RuntimeError(kInterrupted);
+  }
+  if (!result.last_eval) {
+    std::cout << fmt::format(
+        "{} had finished at step {}: nothing to do\n",
+        result.folder,
+        result.step);
+  } else {
+    std::cout << fmt::format(
+        "done: {} steps, test accuracy {:.2f} %, {:.1f} s, in {}\n",
+        result.step,
+        100 * result.last_eval->best_accuracy(),
+        result.seconds,
+        result.folder);
+  }
+  if (!result.report.empty()) {
+    std::cout << "report: " << result.report << "\n";
+  }
+}
+
+void train(const Arguments& arguments) {
+  if (arguments.keys) {
+    print_keys();
+    return;
+  }
+  if (arguments.config.empty()) {
+    throw UsageError("train: no configuration file; see `ampkit train --help`");
+  }
+  const auto config = read_config(arguments);
+  std::unique_ptr<Progress> progress;
+  zoo::RunOptions options{
+      .resume = arguments.resume,
+      .overwrite = arguments.overwrite,
+      .on_step = [&](const auto& record) { progress->on_step(record); },
+      .on_eval = [&](const auto& record) { progress->on_eval(record); },
+      .should_stop = interrupted,
+      .on_note = [](const auto& text) { std::cout << text << std::endl; }};
+  options.on_start = [&](const zoo::Trainer& trainer, const zoo::Model& model) {
+    std::cout << zoo::collect_machine().to_text_short()
+              << fmt::format(
+                     "training {} ({} parameters) in {}, {} steps, {} epochs, "
+                     "into {}\n",
+                     config.model.name,
+                     zoo::count_parameters(model),
+                     config.precision.preset,
+                     trainer.total_steps(),
+                     trainer.epochs(),
+                     zoo::run_folder(config))
+              << std::flush;
+    progress = std::make_unique<Progress>(std::cout, progress_options(trainer));
+  };
+  catch_interrupts();
+  print_result(zoo::train_run(config, options));
+}
+
 } // namespace
 
 void add_train_command(CLI::App& app) {
-  auto* command = app.add_subcommand("train", "Train a network");
-  command->callback([] { print_keys(); });
+  auto* command =
+      app.add_subcommand("train", "Train a network from a TOML file");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option(
+      "config", arguments->config, "Configuration, a TOML file");
+  command
+      ->add_option(
+          "--set",
+          arguments->overrides,
+          "Change keys of the configuration: section.key=value, any number")
+      ->type_name("KEY=VALUE");
+  command
+      ->add_option(
+          "--output",
+          arguments->output,
+          "Folder of this run, instead of <output.dir>/<output.name>")
+      ->type_name("DIR");
+  auto* resume = command->add_flag(
+      "--resume",
+      arguments->resume,
+      "Go on from the latest checkpoint of the folder, if it has one");
+  command
+      ->add_flag(
+          "--overwrite",
+          arguments->overwrite,
+          "Delete the run that is in the folder and begin anew")
+      ->excludes(resume);
+  command->add_flag(
+      "--keys",
+      arguments->keys,
+      "List every key of the configuration and exit");
+  command->footer(kFooter);
+  command->callback([arguments] { train(*arguments); });
 }
 
 } // namespace ampkit::app

@@ -1,0 +1,38 @@
+#include "interrupt.h"
+
+#include <csignal>
+
+#include <unistd.h>
+
+namespace ampkit::app {
+namespace {
+
+volatile std::sig_atomic_t caught = 0;
+
+// Only calls that are safe in a signal handler.
+void on_signal(int signal) {
+  caught = 1;
+  constexpr char kText[] =
+      "\nampkit: finishing the step and saving; once more to stop at once\n";
+  [[maybe_unused]] const auto written =
+      ::write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+  (void)signal;
+}
+
+} // namespace
+
+void catch_interrupts() {
+  struct sigaction action{};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART; // no read or write of ours fails with EINTR
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool interrupted() {
+  return caught != 0;
+}
+
+} // namespace ampkit::app

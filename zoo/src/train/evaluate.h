@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ampkit/amp/precision.h>
+#include <ampkit/zoo/data/image_loader.h>
+#include <ampkit/zoo/models/model.h>
+#include <c10/core/Device.h>
+
+namespace ampkit::zoo {
+
+struct Evaluation {
+  double loss = 0;
+  double accuracy = 0;
+  int64_t samples = 0;
+};
+
+/// Mean cross-entropy and accuracy over one pass of `loader`, with the batch
+/// norms in evaluation mode; the network is in training mode afterwards. Waits
+/// for the device once, at the end.
+Evaluation evaluate(
+    const Model& model,
+    ImageLoader& loader,
+    const Precision& precision,
+    c10::Device device);
+
+} // namespace ampkit::zoo

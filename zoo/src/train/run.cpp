@@ -1,0 +1,180 @@
+#include <ampkit/zoo/train/run.h>
+
+#include <chrono>
+#include <filesystem>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <ampkit/error.h>
+#include <ampkit/io/checkpoint_directory.h>
+#include <ampkit/zoo/report/html_report.h>
+#include <ampkit/zoo/report/machine.h>
+
+#include "train/run_folder.h"
+#include "train/run_recorder.h"
+
+namespace ampkit::zoo {
+namespace {
+
+namespace fs = std::filesystem;
+
+FolderUse folder_use(const RunOptions& options) {
+  if (options.resume) {
+    return FolderUse::resume;
+  }
+  return options.overwrite ? FolderUse::overwrite : FolderUse::fresh;
+}
+
+/// A run between its first and its last moment.
+class Run {
+ public:
+  Run(const RunConfig& config, const RunOptions& options)
+      : config_(config),
+        options_(options),
+        data_(open_data(config.data)),
+        model_(make_model(config, data_)),
+        trainer_(config, model_, data_),
+        folder_(run_folder(config), folder_use(options)),
+        checkpoints_(
+            folder_.file("checkpoints"),
+            {.keep_last = config.checkpoint.keep_last}) {
+    if (options.resume) {
+      resume();
+    }
+    folder_.write("config.toml", to_toml(config));
+    folder_.write("machine.json", collect_machine().to_json() + "\n");
+    recorder_ = std::make_unique<RunRecorder>(
+        folder_.path().string(), config.output.tensorboard, trainer_.step());
+  }
+
+  RunResult go() {
+    const auto begin = std::chrono::steady_clock::now();
+    if (options_.on_start) {
+      options_.on_start(trainer_, model_);
+    }
+    RunResult result{.folder = folder_.path().string()};
+    result.reason = trainer_.run(events(result));
+    recorder_->flush();
+    const std::chrono::duration<double> passed =
+        std::chrono::steady_clock::now() - begin;
+    result.step = trainer_.step();
+    result.seconds = passed.count();
+    if (config_.output.report && result.reason == StopReason::finished) {
+      const auto path = default_report_path(folder_.path());
+      write_html_report(folder_.path(), path);
+      result.report = path.string();
+    }
+    return result;
+  }
+
+ private:
+  void resume();
+  void restore(const io::LoadedCheckpoint& loaded);
+  std::string changed_keys() const;
+  TrainerEvents events(RunResult& result);
+  void note(const std::string& text) const {
+    if (options_.on_note) {
+      options_.on_note(text);
+    }
+  }
+
+  const RunConfig& config_;
+  const RunOptions& options_;
+  TrainingData data_;
+  Model model_;
+  Trainer trainer_;
+  RunFolder folder_;
+  io::CheckpointDirectory checkpoints_;
+  std::unique_ptr<RunRecorder> recorder_;
+};
+
+void Run::resume() {
+  const auto loaded = checkpoints_.load_latest_intact();
+  if (!loaded) {
+    note(
+        "no checkpoint in " + checkpoints_.path() + " yet: from the beginning");
+    return;
+  }
+  for (const auto& message : loaded->passed_over) {
+    note("passed over a damaged checkpoint: " + message);
+  }
+  restore(*loaded);
+  // Later ones are damaged, or this run would have begun there.
+  checkpoints_.remove_after(loaded->file.step);
+  const auto changed = changed_keys();
+  if (!changed.empty()) {
+    note("the configuration changed since the run began:" + changed);
+  }
+  note(c10::str(
+      "resumed at step ", trainer_.step(), " from ", loaded->file.path));
+}
+
+void Run::restore(const io::LoadedCheckpoint& loaded) {
+  try {
+    trainer_.load_state_dict(loaded.state);
+  } catch (const c10::Error& error) {
+    const auto changed = changed_keys();
+    AMPKIT_CHECK_CHECKPOINT(
+        false,
+        loaded.file.path,
+        " does not fit this run: ",
+        error.msg(),
+        changed.empty() ? ""
+                        : "\nthe configuration changed since it was saved:",
+        changed);
+  }
+}
+
+// Each on a line of its own. A configuration that no longer reads says nothing.
+std::string Run::changed_keys() const {
+  std::string text;
+  try {
+    const auto before = load_config(folder_.file("config.toml"));
+    for (const auto& difference : differences(before, config_)) {
+      text += "\n  " + difference;
+    }
+  } catch (const ConfigError& error) {
+    text = "\n  " + error.msg();
+  }
+  return text;
+}
+
+TrainerEvents Run::events(RunResult& result) {
+  return {
+      .on_step =
+          [this](const StepRecord& record) {
+            recorder_->record(record);
+            if (options_.on_step) {
+              options_.on_step(record);
+            }
+          },
+      .on_eval =
+          [this, &result](const EvalRecord& record) {
+            recorder_->record(record);
+            result.last_eval = record;
+            if (options_.on_eval) {
+              options_.on_eval(record);
+            }
+          },
+      .on_checkpoint =
+          [this](std::optional<double> accuracy) {
+            recorder_->flush();
+            checkpoints_.save(trainer_.step(), trainer_.state_dict(), accuracy);
+          },
+      .should_stop = options_.should_stop};
+}
+
+} // namespace
+
+std::string run_folder(const RunConfig& config) {
+  return (fs::path(config.output.dir) / config.output.name).string();
+}
+
+RunResult train_run(const RunConfig& config, const RunOptions& options) {
+  if (config.train.threads > 0) {
+    at::set_num_threads(static_cast<int>(config.train.threads));
+  }
+  return Run(config, options).go();
+}
+
+} // namespace ampkit::zoo

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include <ampkit/amp/grad_scaler.h>
+#include <ampkit/amp/precision.h>
+#include <ampkit/zoo/data/image_loader.h>
+#include <ampkit/zoo/train/config.h>
+#include <c10/core/Device.h>
+
+namespace ampkit::zoo {
+
+/// Throws ConfigError if values do not go together.
+void check_together(const RunConfig& config, const Precision& precision);
+
+/// Throws ConfigError if the device is unknown or not there.
+c10::Device parse_device(const std::string& name);
+
+/// What the parts of a Trainer are made with.
+AugmentOptions training_images(const DataConfig& config);
+/// Normalised as the training images are.
+AugmentOptions evaluation_images(const ImageLoader& train);
+LoaderOptions training_order(const RunConfig& config);
+LoaderOptions evaluation_order(const RunConfig& config);
+GradScalerOptions scaler_options(const PrecisionConfig& config);
+
+} // namespace ampkit::zoo
