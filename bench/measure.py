@@ -1,7 +1,9 @@
 """Measures one benchmark: both sides checked, then timed in turn."""
 
 import dataclasses
+import shutil
 import statistics
+import tempfile
 import time
 
 # How long the other side is left alone after a repetition: OpenMP's threads
@@ -21,7 +23,9 @@ class Result:
     ours: list
     peer: list
     ratios: list
+    # By name, ours and the peer's.
     checked: dict
+    notes: dict
 
     @property
     def ratio(self):
@@ -50,13 +54,15 @@ def compare(benchmark, ours, peer):
 def measure(benchmark, reps, tools, tell):
     """`tools`: see suite.Tools; `tell`: called with what happens at present."""
     workers = []
+    folder = tempfile.mkdtemp(prefix="ampkit-bench-")
     try:
         tell("starting")
         for side in (benchmark.peer, benchmark.ours):
-            workers.append(side.start(tools, benchmark.environment))
+            workers.append(side.start(tools, folder, benchmark.environment))
         for worker in workers:
             worker.wait_until_ready()
         result = _measure(benchmark, reps, workers, tell)
+        result.notes = {"peer": workers[0].notes(), "ours": workers[1].notes()}
         for worker in workers:
             worker.close()
         return result
@@ -64,6 +70,8 @@ def measure(benchmark, reps, tools, tell):
         for worker in workers:
             worker.kill()
         raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _measure(benchmark, reps, workers, tell):
@@ -74,7 +82,7 @@ def _measure(benchmark, reps, workers, tell):
         tell("warming up")
         for worker in workers:
             worker.run()
-    result = Result(benchmark, [], [], [], checked)
+    result = Result(benchmark, [], [], [], checked, {})
     for rep in range(reps):
         tell(f"repetition {rep + 1} of {reps}")
         for times, worker in ((result.ours, ours), (result.peer, peer)):

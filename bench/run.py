@@ -98,6 +98,7 @@ def as_json(result):
         "goal": {"at_least" if b.at_least else "at_most": b.goal},
         "met": result.met,
         "repetitions": {**shown, "ratio": result.ratios},
+        "notes": result.notes,
         "checked": {"bound": b.bound, "ours_and_peer": result.checked},
     }
 

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 
+from training_run import AmpkitRun, PythonRun
 from workers import Launcher, Worker
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -26,7 +27,7 @@ class Ours:
     arguments: tuple
     language: str = "C++"
 
-    def start(self, tools, environment):
+    def start(self, tools, folder, environment):
         program = tools.build / "bench" / "ampkit_bench"
         return Worker([program, *self.arguments], environment)
 
@@ -38,7 +39,7 @@ class Peer:
     arguments: tuple
     language: str = "Python"
 
-    def start(self, tools, environment):
+    def start(self, tools, folder, environment):
         script, *rest = self.arguments
         return Worker([tools.python, HERE / "peer" / script, *rest], environment)
 
@@ -50,7 +51,7 @@ class OursLaunched:
     program: str
     language: str = "C++"
 
-    def start(self, tools, environment):
+    def start(self, tools, folder, environment):
         return Launcher([tools.build / "bench" / self.program], environment)
 
 
@@ -61,8 +62,19 @@ class PeerLaunched:
     script: str
     language: str = "Python"
 
-    def start(self, tools, environment):
+    def start(self, tools, folder, environment):
         return Launcher([tools.python, HERE / "peer" / self.script], environment)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A whole training run: a class of training_run.py."""
+
+    kind: type
+    language: str
+
+    def start(self, tools, folder, environment):
+        return self.kind(tools, folder, environment)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +205,20 @@ SUITE = [
         threads=2,
         reps=15,
         bound=1e-3,
+    ),
+    Benchmark(
+        name="fashion_mnist_run",
+        work="configs/fashion-resnet.toml from process start to end, to 90 % or more; to "
+        "the same in Python, in fp16 or FP32, the faster",
+        ours=Trained(AmpkitRun, "C++"),
+        peer=Trained(PythonRun, "Python"),
+        goal=0.9,
+        unit="s",
+        threads=2,
+        reps=1,
+        bound=0,
+        warmup=0,
+        default=False,
     ),
 ]
 

@@ -50,6 +50,10 @@ class Worker:
         """Seconds per unit of work, of one repetition."""
         return self._ask("run")["seconds"]
 
+    def notes(self):
+        """What else the report should say of this side."""
+        return {}
+
     def close(self):
         self._process.stdin.close()
         self._process.stdout.close()
@@ -95,6 +99,9 @@ class Launcher:
 
     def run(self):
         return self._launch()[0]
+
+    def notes(self):
+        return {}
 
     def close(self):
         """Nothing is left running."""
