@@ -22,8 +22,8 @@ struct ReportOptions {
 
 void write_report(const ReportOptions& options) {
   const auto output = options.output.empty()
-      ? zoo::default_report_path(options.run)
-      : std::filesystem::path(options.output);
+                          ? zoo::default_report_path(options.run)
+                          : std::filesystem::path(options.output);
   try {
     zoo::write_html_report(options.run, output);
   } catch (const c10::ValueError& error) {
@@ -37,8 +37,10 @@ void write_report(const ReportOptions& options) {
 void add_report_command(CLI::App& app) {
   const auto options = std::make_shared<ReportOptions>();
   auto* command = app.add_subcommand(
-      "report", "Write the report of a run: curves, results, settings, machine");
-  command->footer(R"(The report is one HTML file that needs no network; its name is printed. A run
+      "report",
+      "Write the report of a run: curves, results, settings, machine");
+  command->footer(
+      R"(The report is one HTML file that needs no network; its name is printed. A run
 that is still going has one too. Example:
   ampkit report runs/fashion-resnet --output /tmp/report.html)");
   command->add_option("run", options->run, "Folder of the run")

@@ -96,9 +96,16 @@ TEST(MachineTest, LongTextSaysSpeedsLimitsAndRemedies) {
   const auto text = example().to_text();
   EXPECT_THAT(text, HasSubstr("may use 1.5"));
   EXPECT_THAT(text, HasSubstr("through FP32                 96"));
-  EXPECT_THAT(text, HasSubstr("LibTorch's own              0.8"));
+  EXPECT_THAT(text, HasSubstr("LibTorch's own            0.8"));
   EXPECT_THAT(text, HasSubstr("apt-get install x"));
   EXPECT_THAT(text, Not(HasSubstr("not measured")));
+}
+
+TEST(MachineTest, BusyMachineIsSaidBesideItsSpeeds) {
+  auto machine = example();
+  EXPECT_THAT(machine.to_text(), Not(HasSubstr("load average")));
+  machine.load_average = 7.5;
+  EXPECT_THAT(machine.to_text(), HasSubstr("load average 7.5 on 1.5 cores"));
 }
 
 TEST(MachineTest, JsonHoldsEveryFieldAndNullForUnmeasured) {

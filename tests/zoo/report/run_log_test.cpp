@@ -106,7 +106,7 @@ TEST_F(RunLogFileTest, MissingFileIsAnErrorThatNamesIt) {
       read_run_log(folder_ / "metrics.jsonl"),
       c10::ValueError,
       "cannot read " + (folder_ / "metrics.jsonl").string(),
-      "must be the folder of a training run");
+      std::string("must be the folder of a training run"));
 }
 
 TEST_F(RunLogFileTest, EmptyFileIsAnErrorThatNamesIt) {

@@ -29,9 +29,8 @@ std::vector<DtypeSupport> cpu_dtypes(
 /// The same on a CUDA device of that compute capability, unmeasured.
 std::vector<DtypeSupport> cuda_dtypes(int64_t major, int64_t minor);
 
-/// Fills in the speeds of `dtypes`, in the order fp32, bf16, fp16, fp8, and
-/// corrects a path that they contradict; see collect_machine() for what it
-/// disturbs.
+/// Fills in the speeds of `dtypes`; a dtype that cannot be computed becomes
+/// `missing`. See collect_machine() for what it disturbs.
 void measure(std::vector<DtypeSupport>& dtypes, c10::Device device);
 
 /// Turns `native` into `emulated` where both speeds are far below those of

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
@@ -178,6 +180,10 @@ Machine collect_machine(const CollectMachineOptions& options) {
   add_processor(machine, capabilities);
   add_memory(machine);
   add_limits(machine);
+  std::array<double, 1> load{};
+  if (getloadavg(load.data(), 1) == 1) {
+    machine.load_average = load[0];
+  }
   machine.threads = at::get_num_threads();
   machine.interop_threads = at::get_num_interop_threads();
   machine.dtypes = cpu_dtypes(
@@ -189,6 +195,11 @@ Machine collect_machine(const CollectMachineOptions& options) {
   add_missing(machine);
   if (options.measure) {
     measure(machine.dtypes, at::kCPU);
+    if (!machine.is_busy()) {
+      for (auto& support : machine.dtypes) {
+        correct_path(support, machine.dtypes.front());
+      }
+    }
     for (size_t i = 0; i < machine.cuda_devices.size(); ++i) {
       measure(
           machine.cuda_devices[i].dtypes,

@@ -67,6 +67,7 @@ std::string Machine::to_json() const {
       {"memory_bytes", memory_bytes},
       {"memory_limit_bytes", memory_limit_bytes},
       {"memory_available_bytes", memory_available_bytes},
+      {"load_average", load_average},
       {"threads", threads},
       {"interop_threads", interop_threads},
       {"dtypes", to_value(dtypes)},

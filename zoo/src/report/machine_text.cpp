@@ -92,6 +92,16 @@ void add_dtypes(
   }
 }
 
+void add_load(std::string& out, const Machine& machine) {
+  if (machine.is_busy()) {
+    out += fmt::format(
+        "\nOther programs are computing (load average {:.1f} on {:.3g} cores): "
+        "speeds measured\nnow are too low, some more than others.\n",
+        machine.load_average,
+        machine.usable_cores);
+  }
+}
+
 void add_missing(std::string& out, const std::vector<MissingPart>& missing) {
   if (missing.empty()) {
     out += "\nNothing is missing.\n";
@@ -196,6 +206,7 @@ std::string Machine::to_text() const {
   if (cuda_devices.empty()) {
     out += "\nNo CUDA device.\n";
   }
+  add_load(out, *this);
   add_missing(out, missing);
   return out;
 }

@@ -65,11 +65,17 @@ struct Machine {
   int64_t memory_limit_bytes = 0; ///< of the container; 0: none
   int64_t memory_available_bytes = 0; ///< at the time of asking
 
+  /// Processes that wanted a core, on average over the last minute.
+  double load_average = 0;
+
   int64_t threads = 0; ///< inside one op
   int64_t interop_threads = 0; ///< ops side by side
   std::vector<DtypeSupport> dtypes; ///< of the processor: fp32 bf16 fp16 fp8
   std::vector<CudaDevice> cuda_devices;
   std::vector<MissingPart> missing;
+
+  /// Whether other programs take so much that speeds measured now are too low.
+  bool is_busy() const { return load_average > usable_cores / 2; }
 
   /// Two to five lines for the start of a training run, with a line break after
   /// each.

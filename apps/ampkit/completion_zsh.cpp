@@ -1,0 +1,146 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "completion_model.h"
+
+namespace ampkit::app {
+namespace {
+
+using Kind = CompletionValue::Kind;
+
+constexpr const char* kFrame = R"(#compdef {program}
+# zsh completion for {program}. Use it in this shell:
+#   source <({program} completion zsh)
+_{program}_keys() {{
+  if [[ $PREFIX == *=* ]]; then
+    compadd -- {pairs}
+  else
+    compadd -S '' -- {names}
+  fi
+}}
+
+_{program}() {{
+  local context state state_descr line
+  typeset -A opt_args
+  _arguments -C {own_options} '1:command:->command' '*::argument:->argument'
+  case $state in
+    command)
+      local -a commands=({commands})
+      _describe command commands
+      ;;
+    argument)
+      case $line[1] in
+{arguments}      esac
+      ;;
+  esac
+}}
+compdef _{program} {program}
+)";
+
+/// `text` in single quotes.
+std::string single_quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return out + "'";
+}
+
+/// Marks that _arguments and _describe read themselves, made plain.
+std::string plain(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '[' || c == ']' || c == ':' || c == '\\') {
+      out += '\\';
+    }
+    out += c;
+  }
+  return out;
+}
+
+std::string action(const CompletionModel& model, const CompletionValue& value) {
+  switch (value.kind) {
+    case Kind::words:
+      return fmt::format("({})", fmt::join(value.words, " "));
+    case Kind::config_key:
+      return fmt::format("_{}_keys", model.program);
+    case Kind::file:
+      return "_files";
+    case Kind::toml_file:
+      return "_files -g \"*.toml\"";
+    case Kind::folder:
+      return "_files -/";
+    case Kind::nothing:
+    case Kind::text:
+      break;
+  }
+  return " ";
+}
+
+std::string option_specs(
+    const CompletionModel& model, const CompletionCommand& command) {
+  std::vector<std::string> specs;
+  for (const auto& option : command.options) {
+    for (const auto& name : option.names) {
+      auto spec = fmt::format("*{}[{}]", name, plain(option.description));
+      if (option.value.kind != Kind::nothing) {
+        spec += ":value:" + action(model, option.value);
+      }
+      specs.push_back(single_quoted(spec));
+    }
+  }
+  return fmt::format("{}", fmt::join(specs, " "));
+}
+
+std::string arguments(const CompletionModel& model) {
+  std::string out;
+  for (const auto& command : model.commands) {
+    if (command.name.empty()) {
+      continue;
+    }
+    std::string positionals;
+    for (const auto& value : command.positionals) {
+      positionals += " " + single_quoted(":argument:" + action(model, value));
+    }
+    out += fmt::format(
+        "        {}) _arguments {}{} ;;\n",
+        command.name,
+        option_specs(model, command),
+        positionals);
+  }
+  return out;
+}
+
+std::string command_list(const CompletionModel& model) {
+  std::vector<std::string> entries;
+  for (const auto& command : model.commands) {
+    if (!command.name.empty()) {
+      entries.push_back(
+          single_quoted(command.name + ":" + plain(command.description)));
+    }
+  }
+  return fmt::format("{}", fmt::join(entries, " "));
+}
+
+} // namespace
+
+std::string zsh_completion(const CompletionModel& model) {
+  std::vector<std::string> names;
+  std::vector<std::string> pairs;
+  for (const auto& key : model.keys) {
+    names.push_back(key.name + "=");
+    for (const auto& word : key.values) {
+      pairs.push_back(key.name + "=" + word);
+    }
+  }
+  return fmt::format(
+      fmt::runtime(kFrame),
+      fmt::arg("program", model.program),
+      fmt::arg("names", fmt::format("{}", fmt::join(names, " "))),
+      fmt::arg("pairs", fmt::format("{}", fmt::join(pairs, " "))),
+      fmt::arg("own_options", option_specs(model, model.commands.front())),
+      fmt::arg("commands", command_list(model)),
+      fmt::arg("arguments", arguments(model)));
+}
+
+} // namespace ampkit::app
