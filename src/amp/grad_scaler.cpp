@@ -66,6 +66,20 @@ at::Tensor to_flag(const at::Tensor& condition) {
   return condition.to(at::kFloat);
 }
 
+// fp32 []: 1 if the norm is not finite or a count is not 0, else 0. In few ops,
+// since on small networks their number is what a step costs: x * 0 is 0 for
+// every finite x and NaN, which is not 0, for any other.
+at::Tensor any_bad(
+    const at::Tensor& norm,
+    const at::Tensor& non_finite,
+    const at::Tensor& found_inf) {
+  auto sum = at::add(non_finite, norm * 0);
+  if (found_inf.defined()) {
+    sum += found_inf.to(sum.device());
+  }
+  return to_flag(sum.ne(0));
+}
+
 } // namespace
 
 GradScaler::GradScaler(const GradScalerOptions& options) : options_(options) {
@@ -184,7 +198,7 @@ StepResult GradScaler::step(
       "GradScaler::step: LBFGS computes gradients inside step(), where nobody "
       "unscales them; use it without a scaler");
   Record& record = require_record(optimizer, "step");
-  if (defined_gradients(optimizer).empty()) {
+  if (!any_gradient(optimizer)) {
     TORCH_CHECK(
         options.allow_no_grad,
         "GradScaler::step: 0 of ",
@@ -218,12 +232,9 @@ StepResult GradScaler::fused_step(
   at::Tensor norm;
   if (divisor.defined() || options.max_norm.has_value()) {
     const GradientSummary summary = fused.inspect_gradients();
-    const auto scaled_norm = summary.sum_of_squares.to(at::kDouble).sqrt();
-    norm = divisor.defined() ? scaled_norm / divisor : scaled_norm;
-    norm = norm.to(at::kFloat);
-    const auto bad = at::logical_or(summary.non_finite > 0, ~norm.isfinite());
-    found_inf = found_inf.defined() ? to_flag(at::logical_or(bad, found_inf))
-                                    : to_flag(bad);
+    norm = summary.sum_of_squares.sqrt();
+    norm = (divisor.defined() ? norm / divisor : norm).to(at::kFloat);
+    found_inf = any_bad(norm, summary.non_finite, found_inf);
     if (options.max_norm.has_value()) {
       const auto factor = clip_factor(norm, *options.max_norm);
       divisor = divisor.defined() ? divisor / factor : factor.reciprocal();

@@ -61,6 +61,17 @@ std::vector<Gradient> defined_gradients(torch::optim::Optimizer& optimizer) {
   return gradients;
 }
 
+bool any_gradient(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (parameter.grad().defined()) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 size_t parameter_count(const torch::optim::Optimizer& optimizer) {
   size_t count = 0;
   for (const auto& group : optimizer.param_groups()) {

@@ -22,6 +22,8 @@ struct Gradient {
 /// coalesced first: what is added up must not overflow unseen.
 std::vector<Gradient> defined_gradients(torch::optim::Optimizer& optimizer);
 
+bool any_gradient(const torch::optim::Optimizer& optimizer);
+
 size_t parameter_count(const torch::optim::Optimizer& optimizer);
 
 /// Multiplies every gradient by `inv_scale` (fp32 []) in place and raises

@@ -179,7 +179,7 @@ class AMPKIT_API GradScaler {
   int64_t init_growth_tracker_ = 0;
   at::Tensor scale_; // fp32 []; undefined until the first scale()
   at::Tensor growth_tracker_; // int32 []; clean steps since the last change
-  at::Tensor skipped_; // fp64 []; steps skipped
+  at::Tensor skipped_; // int64 []; steps skipped
   int64_t steps_ = 0; // step() calls
   std::unordered_map<const torch::optim::Optimizer*, Record> records_;
   std::unordered_map<const c10::TensorImpl*, std::string> names_;
