@@ -37,7 +37,7 @@ _{program}_value() {{  # COMMAND OPTION: completes its value, or fails
 }}
 
 _{program}() {{
-  local line="${{COMP_LINE:0:COMP_POINT}}" words cur="" strip="" command="" word
+  local line="${{COMP_LINE:0:COMP_POINT}}" words cur="" strip="" command="" option word
   read -ra words <<<"$line"
   if [[ $line != *[[:space:]] ]]; then
     cur="${{words[-1]}}"
@@ -56,8 +56,14 @@ _{program}() {{
   if [[ $cur == *=* && $COMP_WORDBREAKS == *=* ]]; then
     strip="${{cur%"${{cur##*=}}"}}"
   fi
-  if [[ ${{#words[@]}} -gt 1 ]] &&
-    _{program}_value "$command" "${{words[-1]}}"; then
+  option="${{words[-1]}}"
+  for word in "${{words[@]}}"; do
+    case "$command $word" in
+      {many}) option="$word" ;; # its values go on
+      *" -"*) option="${{words[-1]}}" ;;
+    esac
+  done
+  if [[ $cur != -* ]] && _{program}_value "$command" "$option"; then
     return
   fi
   case "$command $cur" in
@@ -85,7 +91,8 @@ std::string reply(const CompletionModel& model, const CompletionValue& value) {
       }
       return fmt::format(
           "if [[ $cur == *=* ]]; then\n        _{0}_reply \"{1}\"\n      else\n"
-          "        compopt -o nospace\n        _{0}_reply \"{2}\"\n      fi",
+          "        compopt -o nospace 2>/dev/null\n        _{0}_reply "
+          "\"{2}\"\n      fi",
           model.program,
           pairs,
           names);
@@ -122,6 +129,21 @@ std::string values(const CompletionModel& model) {
     }
   }
   return out;
+}
+
+/// A pattern of "COMMAND OPTION" for options that take many values.
+std::string many(const CompletionModel& model) {
+  std::string pattern = "\"\""; // never
+  for (const auto& command : model.commands) {
+    for (const auto& option : command.options) {
+      for (const auto& name : option.names) {
+        if (option.value.many) {
+          pattern += fmt::format(" | \"{} {}\"", command.name, name);
+        }
+      }
+    }
+  }
+  return pattern;
 }
 
 std::string options(const CompletionModel& model) {
@@ -176,6 +198,7 @@ std::string bash_completion(const CompletionModel& model) {
       fmt::arg(
           "command_pattern",
           fmt::format("{}", fmt::join(command_names(model), " | "))),
+      fmt::arg("many", many(model)),
       fmt::arg("options", options(model)),
       fmt::arg("positionals", positionals(model)));
 }

@@ -23,25 +23,30 @@ std::vector<std::string> split(const std::string& text, char separator) {
 }
 
 CompletionValue value_of(const CLI::Option& option) {
-  if (option.get_items_expected_max() == 0) {
+  const auto count = option.get_items_expected_max();
+  if (count == 0) {
     return {};
   }
   const auto type = option.get_type_name();
   const auto names = [&](std::string_view word) {
     return type.find(word) != std::string::npos;
   };
+  CompletionValue value{.kind = Kind::text, .many = count > 1};
   const auto open = type.find('{');
   const auto close = type.find('}');
   if (open != std::string::npos && close != std::string::npos) {
-    const auto words = type.substr(open + 1, close - open - 1);
-    return {Kind::words, split(words, ',')};
+    value.kind = Kind::words;
+    value.words = split(type.substr(open + 1, close - open - 1), ',');
+  } else if (names("KEY=VALUE")) {
+    value.kind = Kind::config_key;
+  } else if (names("CONFIG") || names("TOML")) {
+    value.kind = Kind::toml_file;
+  } else if (names("DIR")) {
+    value.kind = Kind::folder;
+  } else if (names("FILE")) {
+    value.kind = Kind::file;
   }
-  return {
-      names("KEY=VALUE")                 ? Kind::config_key
-      : names("CONFIG") || names("TOML") ? Kind::toml_file
-      : names("DIR")                     ? Kind::folder
-      : names("FILE")                    ? Kind::file
-                                         : Kind::text};
+  return value;
 }
 
 std::vector<std::string> names_of(const CLI::Option& option) {

@@ -19,6 +19,7 @@ struct CompletionValue {
     config_key, // a configuration key, "=", a value
   };
   Kind kind = Kind::nothing;
+  bool many = false; // more than one may follow
   std::vector<std::string> words = {};
 };
 

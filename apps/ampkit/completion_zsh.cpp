@@ -82,7 +82,11 @@ std::string option_specs(
   std::vector<std::string> specs;
   for (const auto& option : command.options) {
     for (const auto& name : option.names) {
-      auto spec = fmt::format("*{}[{}]", name, plain(option.description));
+      // "--output=" takes both "--output x" and "--output=x".
+      const bool joins =
+          option.value.kind != Kind::nothing && name.starts_with("--");
+      auto spec = fmt::format(
+          "*{}{}[{}]", name, joins ? "=" : "", plain(option.description));
       if (option.value.kind != Kind::nothing) {
         spec += ":value:" + action(model, option.value);
       }
