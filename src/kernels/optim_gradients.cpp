@@ -13,39 +13,40 @@
 HWY_BEFORE_NAMESPACE();
 namespace ampkit::kernels::HWY_NAMESPACE {
 
+template <class Grad, class D>
+HWY_INLINE void add_square(D d, const void* data, size_t i, hn::Vec<D>& sum) {
+  const auto x = Grad::load(d, data, i);
+  sum = hn::MulAdd(x, x, sum);
+}
+
 /// Non-finite if any element is: squares are not negative, so that nothing can
 /// cancel.
 template <class Grad>
 float sum_of_squares(const void* data, size_t size) {
   const hn::ScalableTag<float> d;
   const size_t lanes = hn::Lanes(d);
+  // Four sums, because each addition waits for the one before.
   auto sum0 = hn::Zero(d);
   auto sum1 = hn::Zero(d);
   auto sum2 = hn::Zero(d);
   auto sum3 = hn::Zero(d);
   size_t i = 0;
   for (; i + 4 * lanes <= size; i += 4 * lanes) {
-    const auto x0 = Grad::load(d, data, i);
-    const auto x1 = Grad::load(d, data, i + lanes);
-    const auto x2 = Grad::load(d, data, i + 2 * lanes);
-    const auto x3 = Grad::load(d, data, i + 3 * lanes);
-    sum0 = hn::MulAdd(x0, x0, sum0);
-    sum1 = hn::MulAdd(x1, x1, sum1);
-    sum2 = hn::MulAdd(x2, x2, sum2);
-    sum3 = hn::MulAdd(x3, x3, sum3);
+    add_square<Grad>(d, data, i, sum0);
+    add_square<Grad>(d, data, i + lanes, sum1);
+    add_square<Grad>(d, data, i + 2 * lanes, sum2);
+    add_square<Grad>(d, data, i + 3 * lanes, sum3);
   }
   for (; i + lanes <= size; i += lanes) {
-    const auto x = Grad::load(d, data, i);
-    sum0 = hn::MulAdd(x, x, sum0);
+    add_square<Grad>(d, data, i, sum0);
   }
   const auto vectors = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
-  float total = hn::GetLane(hn::SumOfLanes(d, vectors));
   const hn::CappedTag<float, 1> one;
+  auto rest = hn::Set(one, hn::GetLane(hn::SumOfLanes(d, vectors)));
   for (; i < size; ++i) {
-    const float x = hn::GetLane(Grad::load(one, data, i));
-    total += x * x;
+    add_square<Grad>(one, data, i, rest);
   }
-  return total;
+  return hn::GetLane(rest);
 }
 
 /// The slow and exact form, for blocks with infinities, NaNs or squares beyond

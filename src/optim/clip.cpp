@@ -55,6 +55,15 @@ void scale_(const at::Tensor& grad, const at::Tensor& factor) {
   }
 }
 
+void check_finite(const at::Tensor& norm) {
+  const double value = norm.item<double>(); // waits for the device
+  TORCH_CHECK(
+      std::isfinite(value),
+      "clip_grad_norm_: the total norm is ",
+      value,
+      "; the gradients were left as they are");
+}
+
 } // namespace
 
 at::Tensor clip_grad_norm_(
@@ -73,17 +82,12 @@ at::Tensor clip_grad_norm_(
     return at::zeros({});
   }
   const auto norm = total_norm(gradients, options.norm_type);
-  const auto finite = norm.isfinite();
   if (options.error_if_nonfinite) {
-    TORCH_CHECK(
-        finite.item<bool>(), // waits for the device
-        "clip_grad_norm_: the total norm is ",
-        norm.item<double>(),
-        "; the gradients were left as they are");
+    check_finite(norm);
   }
   // 1e-6 is PyTorch's.
   const auto factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
-  const auto used = at::where(finite, factor, at::ones_like(factor));
+  const auto used = at::where(norm.isfinite(), factor, at::ones_like(factor));
   for (const at::Tensor& grad : gradients) {
     scale_(grad, used);
   }

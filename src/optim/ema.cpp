@@ -156,8 +156,8 @@ io::StateDict ExponentialMovingAverage::state_dict() const {
   return state;
 }
 
-void ExponentialMovingAverage::load_state_dict(const io::StateDict& state) {
-  const int64_t updates = state.integer("updates");
+std::string ExponentialMovingAverage::misfits(
+    const io::StateDict& state) const {
   std::ostringstream problems;
   for (const Entry& entry : entries_) {
     const std::string key = "average." + entry.name;
@@ -176,11 +176,17 @@ void ExponentialMovingAverage::load_state_dict(const io::StateDict& state) {
     problems << "\n  - it has " << state.size() - 1 << " averages, the module "
              << entries_.size();
   }
+  return problems.str();
+}
+
+void ExponentialMovingAverage::load_state_dict(const io::StateDict& state) {
+  const int64_t updates = state.integer("updates");
+  const std::string problems = misfits(state);
   TORCH_CHECK(
-      problems.str().empty(),
+      problems.empty(),
       "ExponentialMovingAverage::load_state_dict: the state does not fit, "
       "nothing was changed:",
-      problems.str());
+      problems);
   const at::NoGradGuard no_grad;
   for (const Entry& entry : entries_) {
     entry.average.copy_(state.tensor("average." + entry.name));

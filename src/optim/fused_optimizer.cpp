@@ -1,5 +1,7 @@
 #include <ampkit/optim/fused_optimizer.h>
 
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -23,20 +25,22 @@ NamedParameters named(const torch::nn::Module& module) {
   return named;
 }
 
-void FusedOptimizer::Impl::follow(const Groups& groups) {
+bool FusedOptimizer::Impl::in_line_with(const Groups& groups) const {
   size_t i = 0;
-  bool same = true;
-  for (size_t g = 0; g < groups.size() && same; ++g) {
+  for (size_t g = 0; g < groups.size(); ++g) {
     for (const at::Tensor& parameter : groups[g].params()) {
-      same = i < records.size() && records[i]->group == g &&
-             records[i]->parameter.is_same(parameter);
-      ++i;
-      if (!same) {
-        break;
+      if (i == records.size() || records[i]->group != g ||
+          !records[i]->parameter.is_same(parameter)) {
+        return false;
       }
+      ++i;
     }
   }
-  if (same && i == records.size()) {
+  return i == records.size();
+}
+
+void FusedOptimizer::Impl::follow(const Groups& groups) {
+  if (in_line_with(groups)) {
     return;
   }
   std::unordered_map<const void*, std::unique_ptr<ParameterRecord>> known;
@@ -81,7 +85,7 @@ std::vector<Work> FusedOptimizer::Impl::collect(const Groups& groups) {
     works.push_back(
         {record.get(),
          &groups[record->group].options(),
-         usable_gradient(*record, grad)});
+         usable_gradient(rule->name(), *record, grad)});
   }
   return works;
 }
@@ -104,6 +108,8 @@ const ParameterRecord& FusedOptimizer::Impl::find(
 }
 
 c10::Device FusedOptimizer::Impl::device() const {
+  TORCH_CHECK(
+      !records.empty(), rule->name(), ": the groups have 0 parameters left");
   return records.front()->parameter.device();
 }
 
@@ -120,6 +126,43 @@ bool FusedOptimizer::Impl::uses_own_kernel(const Work& work) const {
       work.record->parameter.device(),
       "; choose Kernel::automatic");
   return possible && kernel != Kernel::stock;
+}
+
+FusedOptimizer::Impl::ByKernel FusedOptimizer::Impl::prepare(
+    std::vector<Work> works) const {
+  ByKernel parts;
+  for (Work& work : works) {
+    rule->check_options(*work.options);
+    auto& part = uses_own_kernel(work) ? parts.own : parts.stock;
+    part.push_back(std::move(work));
+  }
+  for (const auto* part : {&parts.own, &parts.stock}) {
+    for (const Work& work : *part) {
+      prepare_state(
+          rule->name(), *work.record, rule->moment_count(*work.options));
+    }
+  }
+  return parts;
+}
+
+std::vector<at::Tensor> FusedOptimizer::Impl::add_records(
+    const RawGroup& group, size_t index) {
+  std::vector<at::Tensor> params;
+  std::unordered_set<const void*> seen;
+  for (size_t i = 0; i < group.params.size(); ++i) {
+    const at::Tensor& parameter = group.params[i];
+    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) {
+      continue; // a tied parameter, listed once for each of its modules
+    }
+    auto record = std::make_unique<ParameterRecord>();
+    record->parameter = parameter;
+    record->name =
+        group.names.empty() ? std::to_string(records.size()) : group.names[i];
+    record->group = index;
+    records.push_back(std::move(record));
+    params.push_back(parameter);
+  }
+  return params;
 }
 
 FusedOptimizer::FusedOptimizer(
@@ -141,24 +184,7 @@ void FusedOptimizer::add_group(RawGroup group) {
   impl_->follow(param_groups_);
   impl_->rule->check_options(*group.options);
   check_group(impl_->rule->name(), group, impl_->records);
-  std::vector<at::Tensor> params;
-  for (size_t i = 0; i < group.params.size(); ++i) {
-    const at::Tensor& parameter = group.params[i];
-    bool seen = false;
-    for (const at::Tensor& earlier : params) {
-      seen = seen || earlier.is_same(parameter);
-    }
-    if (seen) {
-      continue; // a tied parameter, listed once for each of its modules
-    }
-    auto record = std::make_unique<ParameterRecord>();
-    record->parameter = parameter;
-    record->name = group.names.empty() ? std::to_string(impl_->records.size())
-                                       : group.names[i];
-    record->group = param_groups_.size();
-    impl_->records.push_back(std::move(record));
-    params.push_back(parameter);
-  }
+  auto params = impl_->add_records(group, param_groups_.size());
   impl_->group_names.push_back(group.name);
   param_groups_.emplace_back(std::move(params), std::move(group.options));
 }
@@ -241,18 +267,7 @@ void FusedOptimizer::fused_step(const FusedStepInputs& inputs) {
     return;
   }
   check_divisor(inputs.grad_divisor, rule.name());
-  std::vector<Work> own;
-  std::vector<Work> stock;
-  for (Work& work : works) {
-    rule.check_options(*work.options);
-    auto& place = impl_->uses_own_kernel(work) ? own : stock;
-    place.push_back(std::move(work));
-  }
-  for (const auto* part : {&own, &stock}) {
-    for (const Work& work : *part) {
-      prepare_state(*work.record, rule.moment_count(*work.options));
-    }
-  }
+  const auto [own, stock] = impl_->prepare(std::move(works));
   update_with_stock_ops(rule, stock, inputs);
   if (!own.empty()) {
     const double divisor =

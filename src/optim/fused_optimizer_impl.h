@@ -1,9 +1,7 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <ampkit/optim/fused_optimizer.h>
@@ -24,12 +22,27 @@ struct FusedOptimizer::Impl {
   std::vector<NonFiniteGradient> inspected;
   bool inspected_on_cpu = false;
 
+  bool in_line_with(const Groups& groups) const;
+
   /// Brings `records` in line with the groups, which the base class lets
   /// anybody edit.
   void follow(const Groups& groups);
 
   /// The parameters that have gradients. Changes nothing but through follow().
   std::vector<Work> collect(const Groups& groups);
+
+  /// Appends a record for each parameter of `group`, which is checked, and
+  /// gives the parameters, each once.
+  std::vector<at::Tensor> add_records(const RawGroup& group, size_t index);
+
+  /// `works` by who updates them.
+  struct ByKernel {
+    std::vector<Work> own;
+    std::vector<Work> stock;
+  };
+
+  /// Checks the options and makes the state that is missing.
+  ByKernel prepare(std::vector<Work> works) const;
 
   const ParameterRecord& find(const at::Tensor& parameter) const;
 

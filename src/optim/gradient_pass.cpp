@@ -93,7 +93,9 @@ Totals read_on_cpu(std::span<const Work> works, std::vector<int64_t>& counts) {
   return totals;
 }
 
-GradientSummary read_on_device(
+} // namespace
+
+GradientSummary read_with_foreach_ops(
     std::span<const Work> works, c10::Device device) {
   std::vector<at::Tensor> norms;
   for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
@@ -104,8 +106,8 @@ GradientSummary read_on_device(
       }
     }
     if (!grads.empty()) {
-      for (const at::Tensor& norm :
-           at::_foreach_norm(grads, 2, std::max(type, at::kFloat))) {
+      for (const at::Tensor& norm : at::_foreach_norm(
+               grads, 2, type == at::kDouble ? at::kDouble : at::kFloat)) {
         norms.push_back(norm.to(at::kFloat));
       }
     }
@@ -117,8 +119,6 @@ GradientSummary read_on_device(
       .sum_of_squares = all.square().sum(),
       .with_gradient = static_cast<int64_t>(works.size())};
 }
-
-} // namespace
 
 std::vector<Chunk> split_into_chunks(std::span<const Work> works) {
   std::vector<Chunk> chunks;
@@ -164,7 +164,7 @@ GradientSummary read_gradients(
     std::vector<int64_t>& counts) {
   if (!device.is_cpu()) {
     counts.clear();
-    return read_on_device(works, device);
+    return read_with_foreach_ops(works, device);
   }
   const Totals totals = read_on_cpu(works, counts);
   return {

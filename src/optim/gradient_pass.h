@@ -39,6 +39,11 @@ GradientSummary read_gradients(
     c10::Device device,
     std::vector<int64_t>& counts);
 
+/// What read_gradients() does on devices other than the CPU, for which it does
+/// not wait.
+GradientSummary read_with_foreach_ops(
+    std::span<const Work> works, c10::Device device);
+
 /// One step of `works`, all on the CPU and in formats with own kernels, on
 /// prepared records. Counts the step.
 void update_on_cpu(

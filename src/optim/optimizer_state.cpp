@@ -79,6 +79,7 @@ class Loader {
   void check_kind();
   void check_group(size_t g);
   void check_parameter(const ParameterRecord& record);
+  void check_state(const ParameterRecord& record);
   void check_tensor(const std::string& key, const ParameterRecord& record);
   void check_unexpected();
   size_t moments_in(const ParameterRecord& record) const;
@@ -131,6 +132,7 @@ void Loader::check_group(size_t g) {
 
 void Loader::check_tensor(
     const std::string& key, const ParameterRecord& record) {
+  expected_.insert(key);
   const at::Tensor& saved = state_.tensor(key);
   const auto type = state_dtype(record.parameter);
   if (saved.sizes() != record.parameter.sizes() ||
@@ -170,28 +172,26 @@ void Loader::check_parameter(const ParameterRecord& record) {
         kind);
     return;
   }
-  const std::string state = state_key(record);
-  if (!state_.contains(state + ".step")) {
-    return; // never stepped
+  if (state_.contains(state_key(record) + ".step")) { // else: never stepped
+    check_state(record);
   }
+}
+
+void Loader::check_state(const ParameterRecord& record) {
+  const std::string state = state_key(record);
   expected_.insert(state + ".step");
   if (state_.integer(state + ".step") < 0) {
     problems_.add("'", state, ".step' is negative");
   }
-  std::vector<std::string> tensors;
-  for (size_t i = 0; i < moments_in(record); ++i) {
-    tensors.push_back(state + "." + rule_.moment_names()[i]);
+  const size_t moments = moments_in(record);
+  for (size_t i = 0; i < moments; ++i) {
+    check_tensor(state + "." + rule_.moment_names()[i], record);
   }
   if (needs_master(record.parameter) && state_.contains(state + ".master")) {
-    tensors.push_back(state + ".master");
+    check_tensor(state + ".master", record);
   }
-  for (const std::string& tensor : tensors) {
-    expected_.insert(tensor);
-    check_tensor(tensor, record);
-  }
-  if (rule_.moment_count(groups_[record.group].options()) >
-          moments_in(record) &&
-      !rule_.may_lack_moments()) {
+  const auto& options = groups_[record.group].options();
+  if (rule_.moment_count(options) > moments && !rule_.may_lack_moments()) {
     problems_.add("'", state, "' lacks moments");
   }
 }
@@ -251,6 +251,24 @@ void Loader::apply() {
   }
 }
 
+void save_record(
+    const UpdateRule& rule,
+    const ParameterRecord& record,
+    io::StateDict& state) {
+  const int64_t steps = steps_taken(record);
+  if (steps == 0) {
+    return;
+  }
+  const std::string key = state_key(record);
+  state.set(key + ".step", steps);
+  for (size_t i = 0; i < record.moments.size() && !record.fresh; ++i) {
+    state.set(key + "." + rule.moment_names()[i], record.moments[i]);
+  }
+  if (record.master.defined()) {
+    state.set(key + ".master", record.master);
+  }
+}
+
 } // namespace
 
 io::StateDict save_state(
@@ -269,18 +287,7 @@ io::StateDict save_state(
     state.set(parameter_key(*record), kind_of(record->parameter));
   }
   for (const auto& record : records) {
-    const int64_t steps = steps_taken(*record);
-    if (steps == 0) {
-      continue;
-    }
-    const std::string key = state_key(*record);
-    state.set(key + ".step", steps);
-    for (size_t i = 0; i < record->moments.size() && !record->fresh; ++i) {
-      state.set(key + "." + rule.moment_names()[i], record->moments[i]);
-    }
-    if (record->master.defined()) {
-      state.set(key + ".master", record->master);
-    }
+    save_record(rule, *record, state);
   }
   return state;
 }

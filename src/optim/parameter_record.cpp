@@ -13,28 +13,22 @@ void check_parameter(
     const std::string& who,
     const std::string& name,
     const at::Tensor& parameter) {
-  TORCH_CHECK_VALUE(
-      parameter.defined(), who, ": parameter '", name, "' is undefined");
+  const std::string head = who + ": parameter '" + name + "' ";
+  TORCH_CHECK_VALUE(parameter.defined(), head, "is undefined");
   TORCH_CHECK_VALUE(
       parameter.is_floating_point() && parameter.element_size() >= 2,
-      who,
-      ": parameter '",
-      name,
-      "' must be of a floating-point dtype from 16 bits on, got ",
+      head,
+      "must be of a floating-point dtype from 16 bits on, got ",
       parameter.scalar_type());
   TORCH_CHECK_VALUE(
       parameter.is_leaf(),
-      who,
-      ": parameter '",
-      name,
-      "' is the result of an operation, got grad_fn; give the leaf tensor");
+      head,
+      "is the result of an operation, got grad_fn; give the leaf tensor");
   TORCH_CHECK_VALUE(
       parameter.layout() == at::kStrided &&
           parameter.is_non_overlapping_and_dense(),
-      who,
-      ": parameter '",
-      name,
-      "' must fill its memory without gaps, got strides ",
+      head,
+      "must fill its memory without gaps, got strides ",
       parameter.strides(),
       " for shape ",
       parameter.sizes(),
@@ -87,12 +81,7 @@ void check_is_new(
       "of the gradient; to tie weights, register one tensor in both modules");
 }
 
-} // namespace
-
-void check_group(
-    const std::string& who,
-    const RawGroup& group,
-    const std::vector<std::unique_ptr<ParameterRecord>>& records) {
+void check_counts(const std::string& who, const RawGroup& group) {
   TORCH_CHECK_VALUE(
       !group.params.empty(),
       who,
@@ -108,6 +97,15 @@ void check_group(
       " names for ",
       group.params.size(),
       " parameters");
+}
+
+} // namespace
+
+void check_group(
+    const std::string& who,
+    const RawGroup& group,
+    const std::vector<std::unique_ptr<ParameterRecord>>& records) {
+  check_counts(who, group);
   Known known = known_of(records);
   std::unordered_set<const void*> in_group;
   for (size_t i = 0; i < group.params.size(); ++i) {
@@ -140,12 +138,23 @@ std::string describe(const ParameterRecord& record) {
       ")");
 }
 
+namespace {
+
+bool same_layout(const at::Tensor& a, const at::Tensor& b) {
+  return (a.is_contiguous() && b.is_contiguous()) || a.strides() == b.strides();
+}
+
+} // namespace
+
 at::Tensor usable_gradient(
-    const ParameterRecord& record, const at::Tensor& grad) {
+    const std::string& who,
+    const ParameterRecord& record,
+    const at::Tensor& grad) {
   const at::Tensor& parameter = record.parameter;
   TORCH_CHECK(
       grad.layout() == at::kStrided,
-      "the gradient of parameter ",
+      who,
+      ": the gradient of parameter ",
       describe(record),
       " must be dense, got layout ",
       grad.layout(),
@@ -153,7 +162,8 @@ at::Tensor usable_gradient(
   TORCH_CHECK(
       grad.sizes() == parameter.sizes() &&
           grad.device() == parameter.device() && grad.is_floating_point(),
-      "the gradient of parameter ",
+      who,
+      ": the gradient of parameter ",
       describe(record),
       " on ",
       parameter.device(),
@@ -163,14 +173,11 @@ at::Tensor usable_gradient(
       grad.sizes(),
       " on ",
       grad.device());
-  const bool same_layout =
-      (grad.is_contiguous() && parameter.is_contiguous()) ||
-      grad.strides() == parameter.strides();
-  if (same_layout) {
-    return grad;
-  }
-  return at::empty_like(parameter, parameter.options().dtype(grad.dtype()))
-      .copy_(grad);
+  return same_layout(grad, parameter)
+             ? grad
+             : at::empty_like(
+                   parameter, parameter.options().dtype(grad.dtype()))
+                   .copy_(grad);
 }
 
 at::ScalarType state_dtype(const at::Tensor& parameter) {
@@ -179,20 +186,19 @@ at::ScalarType state_dtype(const at::Tensor& parameter) {
 
 namespace {
 
-void follow(ParameterRecord& record, at::Tensor& state) {
+void follow(
+    const std::string& who, const ParameterRecord& record, at::Tensor& state) {
   const at::Tensor& parameter = record.parameter;
   TORCH_CHECK(
       state.sizes() == parameter.sizes(),
-      "parameter ",
+      who,
+      ": parameter ",
       describe(record),
       " had shape ",
       state.sizes(),
       " when the optimizer made its state; make a new optimizer after "
       "replacing parameters");
-  const bool same_layout =
-      (state.is_contiguous() && parameter.is_contiguous()) ||
-      state.strides() == parameter.strides();
-  if (state.device() != parameter.device() || !same_layout ||
+  if (state.device() != parameter.device() || !same_layout(state, parameter) ||
       state.scalar_type() != state_dtype(parameter)) {
     state = at::empty_like(
                 parameter, parameter.options().dtype(state_dtype(parameter)))
@@ -217,7 +223,8 @@ void follow_step(ParameterRecord& record) {
 
 } // namespace
 
-void prepare_state(ParameterRecord& record, size_t moment_count) {
+void prepare_state(
+    const std::string& who, ParameterRecord& record, size_t moment_count) {
   const at::Tensor& parameter = record.parameter;
   if (!needs_master(parameter)) {
     record.master.reset();
@@ -226,14 +233,14 @@ void prepare_state(ParameterRecord& record, size_t moment_count) {
         at::empty_like(parameter, parameter.options().dtype(at::kFloat))
             .copy_(parameter);
   } else {
-    follow(record, record.master);
+    follow(who, record, record.master);
   }
   if (record.moments.size() < moment_count) {
     record.moments.resize(moment_count);
   }
   for (at::Tensor& moment : record.moments) {
     if (moment.defined()) {
-      follow(record, moment);
+      follow(who, record, moment);
     } else {
       moment = at::zeros_like(
           parameter, parameter.options().dtype(state_dtype(parameter)));

@@ -58,11 +58,14 @@ std::string describe(const ParameterRecord& record);
 /// Throws c10::Error unless `grad` can update the parameter of `record`.
 /// Returns it in the parameter's memory layout.
 at::Tensor usable_gradient(
-    const ParameterRecord& record, const at::Tensor& grad);
+    const std::string& who,
+    const ParameterRecord& record,
+    const at::Tensor& grad);
 
 /// Makes master and moments where they are missing, and takes them to where the
 /// parameter is now. Throws c10::Error if the parameter's shape changed.
-void prepare_state(ParameterRecord& record, size_t moment_count);
+void prepare_state(
+    const std::string& who, ParameterRecord& record, size_t moment_count);
 
 /// fp64 for an fp64 parameter, else fp32.
 at::ScalarType state_dtype(const at::Tensor& parameter);

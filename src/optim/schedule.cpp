@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <sstream>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -140,13 +142,20 @@ void put(const CosineAnnealingLROptions& o, io::StateDict& state) {
   state.set("eta_min", o.eta_min);
 }
 
-/// A state dict's entries as one text, to compare two of them.
+/// A state dict's entries as one text, to compare two of them: every bit of a
+/// number shows.
 std::string text_of(const io::StateDict& state) {
-  std::string text;
+  std::ostringstream text;
+  text.precision(std::numeric_limits<double>::max_digits10);
   for (const auto& [name, value] : state.entries()) {
-    text += name + " = " + io::describe(value) + ", ";
+    text << (text.tellp() > 0 ? ", " : "") << name << " = ";
+    if (const auto* number = std::get_if<double>(&value)) {
+      text << *number;
+    } else {
+      text << io::describe(value);
+    }
   }
-  return text.substr(0, text.empty() ? 0 : text.size() - 2);
+  return text.str();
 }
 
 std::vector<double> reals(
@@ -225,7 +234,7 @@ io::StateDict LRScheduler::state_dict() const {
   return state;
 }
 
-void LRScheduler::load_state_dict(const io::StateDict& state) {
+void LRScheduler::check_state(const io::StateDict& state) const {
   TORCH_CHECK(
       state.text("schedule") == kind(),
       kind(),
@@ -239,19 +248,22 @@ void LRScheduler::load_state_dict(const io::StateDict& state) {
       saved,
       "; these are ",
       text_of(settings()));
-  const size_t groups = base_lrs_.size();
+  const auto groups = static_cast<int64_t>(base_lrs_.size());
   TORCH_CHECK(
-      state.integer("groups") == static_cast<int64_t>(groups),
+      state.integer("groups") == groups,
       kind(),
       "::load_state_dict: the state has ",
       state.integer("groups"),
       " groups, the optimizer ",
       groups);
-  const int64_t steps = state.integer("steps");
-  check_step(steps);
-  auto base_lrs = reals(state, "base_lr", groups);
-  auto last_lr = reals(state, "last_lr", groups);
-  steps_ = steps;
+  check_step(state.integer("steps"));
+}
+
+void LRScheduler::load_state_dict(const io::StateDict& state) {
+  check_state(state);
+  auto base_lrs = reals(state, "base_lr", base_lrs_.size());
+  auto last_lr = reals(state, "last_lr", base_lrs_.size());
+  steps_ = state.integer("steps");
   base_lrs_ = std::move(base_lrs);
   last_lr_ = std::move(last_lr);
   set_lrs(*optimizer_, last_lr_);

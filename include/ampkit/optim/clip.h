@@ -8,6 +8,7 @@
 
 namespace ampkit::optim {
 
+/// Settings of clip_grad_norm_().
 struct ClipGradNormOptions {
   /// > 0; infinity: the largest magnitude.
   double norm_type = 2.0;

@@ -16,6 +16,7 @@ class Module;
 
 namespace ampkit::optim {
 
+/// Settings of an ExponentialMovingAverage.
 struct ExponentialMovingAverageOptions {
   /// Part of the average that each update keeps; in [0, 1].
   double decay = 0.999;
@@ -93,6 +94,7 @@ class AMPKIT_API ExponentialMovingAverage {
 
   void add(const std::string& name, const at::Tensor& source);
   void move_averages();
+  std::string misfits(const io::StateDict& state) const;
 
   ExponentialMovingAverageOptions options_;
   std::vector<Entry> entries_;

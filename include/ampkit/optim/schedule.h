@@ -76,6 +76,7 @@ class AMPKIT_API LRScheduler {
 
  private:
   void apply(int64_t step);
+  void check_state(const io::StateDict& state) const;
 
   torch::optim::Optimizer* optimizer_;
   std::vector<double> base_lrs_;
@@ -166,6 +167,7 @@ class AMPKIT_API CosineAnnealingLR : public SequentialLR {
   const char* kind() const override { return "CosineAnnealingLR"; }
 };
 
+/// Settings of a WarmupCosineLR.
 struct WarmupCosineLROptions {
   /// Steps of linear increase to the base rate; >= 0, < total_steps.
   int64_t warmup_steps = 0;
@@ -193,6 +195,7 @@ class AMPKIT_API WarmupCosineLR : public SequentialLR {
   int64_t total_steps_;
 };
 
+/// Settings of a OneCycleLR; the defaults are those of torch.optim's.
 struct OneCycleLROptions {
   /// Highest rate: one for all groups, or one a group; > 0.
   std::vector<double> max_lr;

@@ -1,0 +1,74 @@
+// The pass for devices other than the CPU, run on the CPU.
+
+#include "optim/gradient_pass.h"
+
+#include <limits>
+
+#include <torch/torch.h>
+
+#include "support/errors.h"
+
+namespace ampkit::optim {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+std::vector<Work> works_of(const std::vector<at::Tensor>& grads) {
+  std::vector<Work> works;
+  for (const at::Tensor& grad : grads) {
+    works.push_back({.grad = grad});
+  }
+  return works;
+}
+
+TEST(GradientPassTest, ForeachOpsAgreeWithTheKernelsInAMixOfDtypes) {
+  torch::manual_seed(0);
+  const auto works = works_of({
+      torch::randn({100}),
+      torch::randn({50}).to(at::kHalf) * 300, // whose sum of squares overflows
+      torch::randn({70}).to(at::kBFloat16),
+      torch::randn({30}, at::kDouble),
+  });
+  std::vector<int64_t> counts;
+  const auto exact = read_gradients(works, at::kCPU, counts);
+  const auto summary = read_with_foreach_ops(works, at::kCPU);
+  EXPECT_EQ(summary.non_finite.item<float>(), 0);
+  EXPECT_EQ(summary.with_gradient, 4);
+  const auto expected = exact.sum_of_squares.item<double>();
+  EXPECT_NEAR(summary.sum_of_squares.item<double>(), expected, expected * 1e-6);
+}
+
+TEST(GradientPassTest, ForeachOpsCountParametersThatHoldInfOrNan) {
+  const auto works = works_of({
+      torch::tensor({1.F, kInf, -kInf}),
+      torch::ones({3}),
+      torch::tensor({kInf}).to(at::kBFloat16),
+  });
+  EXPECT_EQ(read_with_foreach_ops(works, at::kCPU).non_finite.item<float>(), 2);
+  const auto none = read_with_foreach_ops({}, at::kCPU);
+  EXPECT_EQ(none.non_finite.item<float>(), 0);
+  EXPECT_EQ(none.sum_of_squares.item<float>(), 0);
+}
+
+TEST(GradientPassTest, ChunksCoverEveryElementOnceInOrder) {
+  const auto works =
+      works_of({torch::zeros({3}), torch::zeros({0}), torch::zeros({70000})});
+  size_t work = 0;
+  size_t offset = 0;
+  for (const Chunk& chunk : split_into_chunks(works)) {
+    if (chunk.work != work) {
+      EXPECT_EQ(offset, works[work].grad.numel());
+      EXPECT_GT(chunk.work, work);
+      work = chunk.work;
+      offset = 0;
+    }
+    EXPECT_EQ(chunk.offset, offset);
+    EXPECT_GT(chunk.size, 0);
+    offset += chunk.size;
+  }
+  EXPECT_EQ(work, 2);
+  EXPECT_EQ(offset, 70000);
+}
+
+} // namespace
+} // namespace ampkit::optim
