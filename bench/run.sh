@@ -6,5 +6,4 @@ set -euo pipefail
 
 PYTHON=$(test_python)
 [ -x "$PYTHON" ] || die "no Python with torch at $PYTHON; run scripts/setup.sh"
-BUILD=${AMPKIT_BUILD_DIR:-$BUILD}
 exec "$PYTHON" "$ROOT/bench/run.py" "$@"

@@ -9,6 +9,7 @@ timed in turn. Warnings go to standard error, which is shown if a worker fails.
 
 import json
 import os
+import pathlib
 import subprocess
 import tempfile
 import time
@@ -19,6 +20,12 @@ class WorkerError(Exception):
 
 
 def launch(command, environment, log):
+    program = pathlib.Path(command[0])
+    if not program.exists():
+        raise WorkerError(
+            f"{program} is missing; build it with `cmake --preset release && "
+            "cmake --build build/release`"
+        )
     return subprocess.Popen(
         [str(word) for word in command],
         stdin=subprocess.PIPE,
