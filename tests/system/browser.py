@@ -1,6 +1,7 @@
 """A headless Chromium without network, driven over its debugging pipe."""
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -10,6 +11,15 @@ import time
 
 INSTALL = "apt-get install -y --no-install-recommends chromium fonts-dejavu-core"
 TIMEOUT_S = 60
+
+
+def high_pipe():
+    """A pipe away from 3 and 4, which the browser gets."""
+    ends = os.pipe()
+    moved = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
+    for end in ends:
+        os.close(end)
+    return moved
 
 
 class Page:
@@ -22,16 +32,17 @@ class Page:
     def __init__(self, folder):
         program = shutil.which("chromium")
         assert program, f"this test needs a browser: {INSTALL}"
-        to_browser, self._out = os.pipe()
-        self._in, from_browser = os.pipe()
+        to_browser, self._out = high_pipe()
+        self._in, from_browser = high_pipe()
         self._buffer, self._last_id = b"", 0
         self.errors, self.requests = [], []
         self._process = subprocess.Popen(
             [
-                "sh",
+                # Not sh: Debian's takes numbers of one digit only.
+                "bash",
                 "-c",
                 f'exec "$@" 3<&{to_browser} 4>&{from_browser}',
-                "sh",
+                "bash",
                 program,
                 "--headless=new",
                 "--no-sandbox",

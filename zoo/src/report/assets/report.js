@@ -215,8 +215,10 @@
     }
   }
 
-  // On paper a chart is about this wide, at more dots an inch than a screen.
+  // On paper a chart is about this wide, at more dots an inch than a screen, and
+  // in the light colours: the style for print does not hold yet.
   function fitPaper() {
+    document.documentElement.classList.add("paper");
     for (const chart of charts) {
       chart.options.devicePixelRatio = 3;
       chart.resize(360, 220);
@@ -225,6 +227,7 @@
   }
 
   function fitScreen() {
+    document.documentElement.classList.remove("paper");
     for (const chart of charts) {
       chart.options.devicePixelRatio = undefined;
       chart.resize();
