@@ -191,7 +191,9 @@ void Trainer::Impl::settle(const TrainerEvents& to) {
   auto record = pending->record;
   record.loss = pending->loss.item<double>(); // waits for that step
   record.scale = pending->scale.item<double>();
-  record.grad_norm = pending->result.grad_norm();
+  // Of gradients that are not finite no norm is known.
+  record.grad_norm = record.skipped ? std::numeric_limits<double>::quiet_NaN()
+                                    : pending->result.grad_norm();
   pending.reset();
   health.record(std::isfinite(record.loss) && std::isfinite(record.grad_norm));
   record.nan_rate = health.nan_rate();

@@ -15,7 +15,7 @@ struct StepRecord {
   double scale = 1; ///< by which this step's loss was multiplied
   bool skipped = false; ///< a gradient was inf or NaN; nothing was updated
   int64_t skipped_total = 0; ///< since the run began
-  double grad_norm = 0; ///< unscaled, before clipping
+  double grad_norm = 0; ///< unscaled, before clipping; NaN if skipped
   /// Share of the last 100 steps whose loss or gradient was not finite.
   double nan_rate = 0;
   double samples_per_second = 0;

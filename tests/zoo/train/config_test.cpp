@@ -1,0 +1,213 @@
+#include <ampkit/zoo/train/config.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/errors.h"
+#include "train/config_keys.h"
+
+namespace ampkit::zoo {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(ConfigTest, EmptyTextGivesTheDefaults) {
+  EXPECT_THAT(differences(parse_config("", "x.toml"), RunConfig()), IsEmpty());
+}
+
+TEST(ConfigTest, ReadsEveryKindOfValue) {
+  const auto config = parse_config(
+      "[data]\nbatch_size = 32\nhorizontal_flip = false\n"
+      "[optimizer]\nname = 'sgd'\nlr = 1\nweight_decay = 5e-4\n",
+      "x.toml");
+  EXPECT_EQ(config.data.batch_size, 32);
+  EXPECT_FALSE(config.data.horizontal_flip);
+  EXPECT_EQ(config.optimizer.name, "sgd");
+  EXPECT_EQ(config.optimizer.lr, 1.0); // an integer where a number is wanted
+  EXPECT_EQ(config.optimizer.weight_decay, 5e-4);
+}
+
+TEST(ConfigTest, UnknownKeyNamesLineAndNearest) {
+  EXPECT_ERROR(
+      parse_config("[train]\nepochs = 1\nsede = 3\n", "a.toml"),
+      ConfigError,
+      "a.toml:3: train.sede: unknown key, did you mean train.seed?");
+  EXPECT_ERROR(
+      parse_config("[train]\nlr = 1.0\n", "a.toml"),
+      ConfigError,
+      "a.toml:2: train.lr: unknown key, did you mean optimizer.lr?");
+  EXPECT_ERROR(
+      parse_config("[train]\nzzzzzzzz = 1.0\n", "a.toml"),
+      ConfigError,
+      "a.toml:2: train.zzzzzzzz: unknown key; `ampkit train --keys`");
+}
+
+TEST(ConfigTest, UnknownSectionNamesLineAndNearest) {
+  EXPECT_ERROR(
+      parse_config("\n[optimiser]\nlr = 1.0\n", "a.toml"),
+      ConfigError,
+      "a.toml:2: [optimiser]: unknown section, did you mean optimizer?",
+      "sections are model, data, precision");
+}
+
+TEST(ConfigTest, KeyOutsideASectionAndSectionThatIsAValueAreRefused) {
+  EXPECT_ERROR(
+      parse_config("epochs = 3\n", "a.toml"),
+      ConfigError,
+      "a.toml:1: epochs: unknown key, did you mean train.epochs?");
+  EXPECT_ERROR(
+      parse_config("train = 3\n", "a.toml"),
+      ConfigError,
+      "a.toml:1: train: expected a section, found 3");
+}
+
+TEST(ConfigTest, WrongTypeSaysWhatWasExpectedAndFound) {
+  EXPECT_ERROR(
+      parse_config("[train]\nepochs = 'three'\n", "a.toml"),
+      ConfigError,
+      "a.toml:2: train.epochs: expected an integer >= 1, found 'three'");
+  EXPECT_ERROR(
+      parse_config("[train]\nepochs = 2.5\n", "a.toml"),
+      ConfigError,
+      "expected an integer >= 1, found 2.5");
+  EXPECT_ERROR(
+      parse_config("[data]\nhorizontal_flip = 1\n", "a.toml"),
+      ConfigError,
+      "data.horizontal_flip: expected true or false, found 1");
+  EXPECT_ERROR(
+      parse_config("[data]\npath = ['a']\n", "a.toml"),
+      ConfigError,
+      "data.path: expected a text, found a list");
+}
+
+TEST(ConfigTest, WrongRangeOrChoiceSaysWhatIsAllowed) {
+  EXPECT_ERROR(
+      parse_config("[train]\nepochs = 0\n", "a.toml"),
+      ConfigError,
+      "expected an integer >= 1, found 0");
+  EXPECT_ERROR(
+      parse_config("[optimizer]\nbeta1 = 1.0\n", "a.toml"),
+      ConfigError,
+      "expected a number in [0, 1), found 1.0");
+  EXPECT_ERROR(
+      parse_config("[optimizer]\nlr = nan\n", "a.toml"),
+      ConfigError,
+      "optimizer.lr: expected a number >= 0, found nan");
+  EXPECT_ERROR(
+      parse_config("[optimizer]\nname = 'adam'\n", "a.toml"),
+      ConfigError,
+      "optimizer.name: expected one of adamw, sgd, found 'adam'");
+  EXPECT_ERROR(
+      parse_config("[precision]\npreset = 'fp8-mixed'\n", "a.toml"),
+      ConfigError,
+      "expected one of fp32, fp16-mixed, bf16-mixed, fp16-master, bf16-master");
+}
+
+TEST(ConfigTest, BrokenTomlNamesTheLine) {
+  EXPECT_ERROR(
+      parse_config("[train]\nepochs = \n", "a.toml"),
+      ConfigError,
+      "a.toml:2: not TOML:");
+}
+
+TEST(ConfigTest, OverridesWinAndAreCheckedTheSame) {
+  const auto config = parse_config(
+      "[train]\nepochs = 3\n",
+      "a.toml",
+      {"train.epochs=5",
+       "data.path=/some where/x",
+       "model.name=\"resnet18\"",
+       "optimizer.lr=1e-4",
+       "output.report=false"});
+  EXPECT_EQ(config.train.epochs, 5);
+  EXPECT_EQ(config.data.path, "/some where/x");
+  EXPECT_EQ(config.model.name, "resnet18");
+  EXPECT_EQ(config.optimizer.lr, 1e-4);
+  EXPECT_FALSE(config.output.report);
+
+  const auto with = [](const std::string& text) {
+    return parse_config("", "a.toml", {text});
+  };
+  EXPECT_ERROR(
+      with("train.epoch=5"),
+      ConfigError,
+      "--set train.epoch=5: train.epoch: unknown key, did you mean "
+      "train.epochs?");
+  EXPECT_ERROR(
+      with("train.epochs=many"),
+      ConfigError,
+      "--set train.epochs=many: train.epochs: expected an integer >= 1, "
+      "found ");
+  EXPECT_ERROR(with("train.epochs"), ConfigError, "expected section.key=value");
+  EXPECT_ERROR(
+      with("train.epochs="), ConfigError, "expected an integer >= 1, found ");
+}
+
+TEST(ConfigTest, WrittenConfigurationReadsBackEqual) {
+  RunConfig config;
+  config.data.path = "with \"quotes\", a \\ and\ta tab";
+  config.optimizer.lr = 0.1;
+  config.optimizer.eps = 1e-20;
+  config.precision.init_scale = 1024;
+  config.train.seed = 123456789012345;
+  config.output.report = false;
+  const auto again = parse_config(to_toml(config), "b.toml");
+  EXPECT_THAT(differences(config, again), IsEmpty());
+  EXPECT_EQ(to_toml(again), to_toml(config));
+}
+
+TEST(ConfigTest, DifferencesNameKeyAndBothValues) {
+  RunConfig changed;
+  changed.train.epochs = 9;
+  changed.optimizer.name = "sgd";
+  EXPECT_THAT(
+      differences(RunConfig(), changed),
+      ::testing::ElementsAre(
+          "optimizer.name: \"adamw\" -> \"sgd\"", "train.epochs: 3 -> 9"));
+}
+
+TEST(ConfigTest, FileGivesTheRunItsName) {
+  const auto path = std::filesystem::temp_directory_path() / "my-run.toml";
+  std::ofstream(path) << "[train]\nepochs = 1\n";
+  EXPECT_EQ(load_config(path.string()).output.name, "my-run");
+  EXPECT_EQ(
+      load_config(path.string(), {"output.name=other"}).output.name, "other");
+  std::filesystem::remove(path);
+}
+
+TEST(ConfigTest, MissingFileIsNamed) {
+  EXPECT_ERROR(
+      load_config("/nonexistent/a.toml"),
+      ConfigError,
+      "/nonexistent/a.toml: cannot be read");
+}
+
+TEST(ConfigTest, EveryShippedConfigurationIsValid) {
+  const auto folder = std::filesystem::path(AMPKIT_SOURCE_DIR) / "configs";
+  int64_t count = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    EXPECT_NO_THROW(load_config(file.path().string())) << file.path();
+    ++count;
+  }
+  EXPECT_GE(count, 1);
+}
+
+TEST(ConfigTest, EveryKeyIsExplained) {
+  for (const auto& key : config_keys()) {
+    EXPECT_THAT(key.name, HasSubstr("."));
+    EXPECT_FALSE(key.help.empty()) << key.name;
+    EXPECT_FALSE(key.expected.empty()) << key.name;
+    EXPECT_FALSE(key.default_value.empty()) << key.name;
+  }
+}
+
+TEST(NearestTest, FindsSwapsAndGivesUpOnWhatIsFar) {
+  const std::vector<std::string> known{"train.epochs", "train.steps"};
+  EXPECT_EQ(nearest("train.epcohs", known), "train.epochs");
+  EXPECT_EQ(nearest("steps", known), "train.steps");
+  EXPECT_EQ(nearest("something.else", known), "");
+}
+
+} // namespace
+} // namespace ampkit::zoo
