@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -224,46 +225,75 @@ class Cpu16BitCoverageTest : public Cpu16BitTest {
   }
 };
 
-/// Forward and backward of what people build networks from.
-void train_many_layers(c10::ScalarType dtype) {
-  namespace nn = torch::nn;
-  const auto options = torch::dtype(dtype);
-  const auto step = [&](auto module, at::IntArrayRef sizes) {
-    module->to(dtype);
-    auto output = module(torch::randn(sizes).to(dtype).requires_grad_());
-    if constexpr (std::is_same_v<decltype(output), Tensor>) {
-      output.sum().backward();
-    } else {
-      std::get<0>(output).sum().backward();
-    }
-  };
-  step(nn::Linear(8, 4), {8});
-  step(nn::Linear(8, 4), {3, 8});
-  step(nn::Linear(8, 4), {2, 3, 8});
-  step(nn::Linear(nn::LinearOptions(8, 4).bias(false)), {2, 2, 3, 8});
-  step(nn::Conv1d(4, 4, 3), {2, 4, 9});
-  step(nn::Conv2d(4, 4, 3), {2, 4, 9, 9});
-  step(nn::Conv2d(nn::Conv2dOptions(4, 4, 3).groups(4)), {2, 4, 9, 9});
-  step(nn::Conv3d(4, 4, 3), {2, 4, 5, 5, 5});
-  step(nn::ConvTranspose2d(4, 4, 3), {2, 4, 5, 5});
-  step(nn::GRU(4, 4), {5, 2, 4});
-  const auto x = torch::randn({2, 6, 8}).to(dtype).requires_grad_();
-  torch::einsum("btc,bsc->bts", {x, x}).sum().backward();
-  torch::einsum("btc,bsd,cd->ts", {x, x, torch::ones({8, 8}, options)})
-      .sum()
-      .backward();
-  torch::bilinear(x, x, torch::ones({3, 8, 8}, options)).sum().backward();
-  nn::MultiheadAttention attention(8, 2);
-  attention->to(dtype);
-  std::get<0>(attention(x, x, x)).sum().backward();
-  const auto q = x.view({2, 6, 2, 4}).transpose(1, 2);
-  torch::scaled_dot_product_attention(q, q, q, {}, 0.0, true).sum().backward();
-  torch::scaled_dot_product_attention(q, q, q, {}, 0.5, true).sum().backward();
+void backward_if_recorded(const Tensor& output) {
+  if (output.requires_grad()) {
+    output.sum().backward();
+  }
 }
 
-TEST_P(Cpu16BitCoverageTest, NoStockProductRunsUnderneathOurKernels) {
-  const auto names = ops_in_16bit([&] { train_many_layers(GetParam()); });
-  // What was overridden was reached ...
+/// A [sizes] input through the module, and back if gradients are recorded.
+template <typename Module>
+void run_layer(Module module, c10::ScalarType dtype, at::IntArrayRef sizes) {
+  module->to(dtype);
+  const auto output = module(torch::randn(sizes).to(dtype));
+  if constexpr (std::is_same_v<std::decay_t<decltype(output)>, Tensor>) {
+    backward_if_recorded(output);
+  } else {
+    backward_if_recorded(std::get<0>(output));
+  }
+}
+
+/// What people build networks from.
+void run_many_layers(c10::ScalarType dtype) {
+  namespace nn = torch::nn;
+  run_layer(nn::Linear(8, 4), dtype, {8});
+  run_layer(nn::Linear(8, 4), dtype, {3, 8});
+  run_layer(nn::Linear(8, 4), dtype, {2, 3, 8});
+  run_layer(
+      nn::Linear(nn::LinearOptions(8, 4).bias(false)), dtype, {2, 2, 3, 8});
+  run_layer(nn::Conv1d(4, 4, 3), dtype, {2, 4, 9});
+  run_layer(nn::Conv2d(4, 4, 3), dtype, {2, 4, 9, 9});
+  run_layer(
+      nn::Conv2d(nn::Conv2dOptions(4, 4, 3).groups(4)), dtype, {2, 4, 9, 9});
+  run_layer(nn::Conv3d(4, 4, 3), dtype, {2, 4, 5, 5, 5});
+  run_layer(nn::ConvTranspose2d(4, 4, 3), dtype, {2, 4, 5, 5});
+  run_layer(nn::GRU(4, 4), dtype, {5, 2, 4});
+}
+
+/// And the functions that they build the rest from.
+void run_many_functions(c10::ScalarType dtype) {
+  const auto ones = [&](at::IntArrayRef sizes) {
+    return torch::ones(sizes, torch::dtype(dtype));
+  };
+  const auto x = torch::randn({2, 6, 8}).to(dtype).requires_grad_();
+  const auto q = x.view({2, 6, 2, 4}).transpose(1, 2);
+  torch::nn::MultiheadAttention attention(8, 2);
+  attention->to(dtype);
+  for (const auto& output :
+       {torch::einsum("btc,bsc->bts", {x, x}),
+        torch::einsum("btc,bsd,cd->ts", {x, x, ones({8, 8})}),
+        torch::bilinear(x, x, ones({3, 8, 8})),
+        std::get<0>(attention(x, x, x)),
+        torch::scaled_dot_product_attention(q, q, q, {}, 0.0, true),
+        torch::scaled_dot_product_attention(q, q, q, {}, 0.5, true)}) {
+    backward_if_recorded(output);
+  }
+}
+
+/// None of the kernels that ours stand in front of.
+void expect_no_stock_product(const std::set<std::string>& names) {
+  for (const auto& name : names) {
+    for (const char* kernel : {"mkldnn", "slow_conv", "thnn", "mkl_linear"}) {
+      EXPECT_EQ(name.find(kernel), std::string::npos) << name;
+    }
+  }
+}
+
+TEST_P(Cpu16BitCoverageTest, NoStockProductRunsInTraining) {
+  const auto names = ops_in_16bit([&] {
+    run_many_layers(GetParam());
+    run_many_functions(GetParam());
+  });
   for (const char* name :
        {"aten::mm",
         "aten::bmm",
@@ -274,12 +304,18 @@ TEST_P(Cpu16BitCoverageTest, NoStockProductRunsUnderneathOurKernels) {
         "aten::_scaled_dot_product_flash_attention_for_cpu_backward"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
-  // ... and none of the kernels that it stands in front of.
-  for (const auto& name : names) {
-    for (const char* kernel : {"mkldnn", "slow_conv", "thnn", "mkl_linear"}) {
-      EXPECT_EQ(name.find(kernel), std::string::npos) << name;
-    }
-  }
+  expect_no_stock_product(names);
+}
+
+TEST_P(Cpu16BitCoverageTest, NoStockProductRunsInInference) {
+  const c10::InferenceMode inference;
+  const auto names = ops_in_16bit([&] {
+    run_many_layers(GetParam());
+    run_many_functions(GetParam());
+  });
+  EXPECT_TRUE(names.contains("aten::addmm"));
+  EXPECT_TRUE(names.contains("aten::_convolution"));
+  expect_no_stock_product(names);
 }
 
 INSTANTIATE_FOR_16BIT(Cpu16BitCoverageTest);
