@@ -56,7 +56,9 @@ required() { step "$@" || finish; }
 
 configure_and_build() {
   local preset=$1
-  cmake --preset "$preset" -S "$ROOT" &&
+  # Stated, because quickstart.sh may have configured without them.
+  cmake --preset "$preset" -S "$ROOT" -DAMPKIT_BUILD_TESTS=ON \
+    -DAMPKIT_BUILD_EXAMPLES=ON -DAMPKIT_BUILD_BENCH=ON &&
     cmake --build "$ROOT/build/$preset"
 }
 

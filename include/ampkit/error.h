@@ -20,11 +20,11 @@ class AMPKIT_API CheckpointError : public c10::Error {
 } // namespace ampkit
 
 /// Throws ampkit::CheckpointError with the concatenated message unless `cond`.
-#define AMPKIT_CHECK_CHECKPOINT(cond, ...)                            \
-  if (C10_UNLIKELY_OR_CONST(!(cond))) {                               \
-    throw ::ampkit::CheckpointError(                                  \
-        {static_cast<const char*>(__func__),                          \
-         static_cast<const char*>(__FILE__),                          \
-         static_cast<uint32_t>(__LINE__)},                            \
-        ::c10::str(__VA_ARGS__));                                     \
+#define AMPKIT_CHECK_CHECKPOINT(cond, ...)   \
+  if (C10_UNLIKELY_OR_CONST(!(cond))) {      \
+    throw ::ampkit::CheckpointError(         \
+        {static_cast<const char*>(__func__), \
+         static_cast<const char*>(__FILE__), \
+         static_cast<uint32_t>(__LINE__)},   \
+        ::c10::str(__VA_ARGS__));            \
   }

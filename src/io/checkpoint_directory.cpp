@@ -45,15 +45,15 @@ std::optional<double> parse_exact(const std::string& text) {
 }
 
 // The step in the name of a checkpoint file; none for any other file.
-std::optional<int64_t> step_of(std::string_view filename) {
-  if (!filename.starts_with(kStem) || !filename.ends_with(kExtension)) {
+std::optional<int64_t> step_of(const std::string& filename) {
+  if (!filename.starts_with(kStem) || !filename.ends_with(kExtension) ||
+      filename.size() < kStem.size() + kExtension.size()) {
     return std::nullopt;
   }
-  filename.remove_prefix(kStem.size());
-  filename.remove_suffix(kExtension.size());
   int64_t step = 0;
-  const char* end = filename.data() + filename.size();
-  const auto result = std::from_chars(filename.data(), end, step);
+  const char* begin = filename.data() + kStem.size();
+  const char* end = filename.data() + filename.size() - kExtension.size();
+  const auto result = std::from_chars(begin, end, step);
   if (result.ec != std::errc() || result.ptr != end || step < 0) {
     return std::nullopt;
   }
@@ -97,10 +97,12 @@ const CheckpointFile* best_of(
     const std::vector<CheckpointFile>& files, BestMetric order) {
   const double sign = order == BestMetric::kHighest ? 1 : -1;
   const CheckpointFile* best = nullptr;
+  double best_metric = 0;
   for (const auto& file : files) {
-    if (file.metric && !std::isnan(*file.metric) &&
-        (best == nullptr || sign * *file.metric >= sign * *best->metric)) {
+    const double metric = sign * file.metric.value_or(NAN);
+    if (!std::isnan(metric) && (best == nullptr || metric >= best_metric)) {
       best = &file;
+      best_metric = metric;
     }
   }
   return best;

@@ -136,7 +136,7 @@ std::unique_ptr<detail::AppendFile> open_to_append(const std::string& path) {
 
 } // namespace
 
-JsonLinesWriter::JsonLinesWriter(std::string path)
+JsonLinesWriter::JsonLinesWriter(const std::string& path)
     : file_(open_to_append(path)) {}
 
 JsonLinesWriter::~JsonLinesWriter() = default;

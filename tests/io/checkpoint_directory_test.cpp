@@ -1,5 +1,6 @@
 #include <ampkit/io/checkpoint_directory.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -231,6 +232,13 @@ void run_and_kill(const std::string& path, int64_t step, int microseconds) {
   ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
 }
 
+bool has_temporary_file(const std::string& path) {
+  const std::filesystem::directory_iterator files(path);
+  return std::any_of(begin(files), end(files), [](const auto& file) {
+    return file.path().filename().string().starts_with('.');
+  });
+}
+
 // 20 kills, 200 with AMPKIT_TEST_LONG=1. A loadable latest checkpoint always
 // exists, no fallback needed, and what the killed writer left is removed.
 TEST_F(CheckpointDirectoryTest, KilledWritersLeaveALoadableLatestCheckpoint) {
@@ -238,8 +246,10 @@ TEST_F(CheckpointDirectoryTest, KilledWritersLeaveALoadableLatestCheckpoint) {
   std::mt19937 random(std::random_device{}());
   std::uniform_int_distribution<int> pause(500, 40'000);
   int64_t last = 1;
+  int torn = 0;
   for (int i = 0; i < (long_run() ? 200 : 20); ++i) {
     run_and_kill(path_, last, pause(random));
+    torn += has_temporary_file(path_) ? 1 : 0;
     const CheckpointDirectory directory(path_, {.keep_last = 2});
     const auto loaded = directory.load_latest();
     ASSERT_TRUE(loaded);
@@ -256,6 +266,7 @@ TEST_F(CheckpointDirectoryTest, KilledWritersLeaveALoadableLatestCheckpoint) {
     }
   }
   EXPECT_GT(last, 1) << "no child lived long enough to save";
+  EXPECT_GT(torn, 0) << "no child was killed while it was writing";
 }
 
 } // namespace

@@ -33,7 +33,7 @@ class AMPKIT_API JsonLinesWriter {
  public:
   /// Opens `path` to append, creating it if it is missing (its folder must be
   /// there), and removes a torn last line.
-  explicit JsonLinesWriter(std::string path);
+  explicit JsonLinesWriter(const std::string& path);
   ~JsonLinesWriter();
 
   /// Throws c10::ValueError, having written nothing, if `row` is empty, has a
