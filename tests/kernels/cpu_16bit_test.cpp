@@ -1,6 +1,7 @@
 #include "kernels/cpu_16bit.h"
 
 #include <cstdlib>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -51,16 +52,36 @@ std::vector<Tensor> results_in(c10::ScalarType dtype) {
   return results;
 }
 
+/// An environment variable for the processes that a test starts.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) {
+      before_ = before;
+    }
+    setenv(name, value, 1);
+  }
+  ~Variable() {
+    if (before_.has_value()) {
+      setenv(name_, before_->c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
 /// Each test runs in a process of its own, because installing can't be undone.
 /// Tells what failed through the exit status: 0 is success.
 class Cpu16BitProcessTest : public ::testing::Test {
  protected:
   void SetUp() override {
     GTEST_FLAG_SET(death_test_style, "threadsafe"); // fork and exec
-  }
-  void TearDown() override {
-    unsetenv("AMPKIT_CPU_16BIT");
-    unsetenv("ONEDNN_MAX_CPU_ISA");
   }
 };
 
@@ -124,14 +145,17 @@ TEST_F(Cpu16BitProcessTest, SwitchedBackToNativeIsBitEqualToStock) {
   EXPECT_IN_OWN_PROCESS(native_is_stock());
 }
 
-TEST_F(Cpu16BitProcessTest, EnvironmentSetsTheMode) {
-  setenv("AMPKIT_CPU_16BIT", "fp32", 1);
+TEST_F(Cpu16BitProcessTest, EnvironmentSaysThroughFp32) {
+  const Variable variable("AMPKIT_CPU_16BIT", "fp32");
   EXPECT_IN_OWN_PROCESS(
       (install_cpu_16bit(), has_cpu_convolution()) &&
       cpu_16bit_mode() == Cpu16BitMode::through_fp32 &&
       runs_through_fp32(c10::kHalf) && runs_through_fp32(c10::kBFloat16) &&
       !runs_through_fp32(c10::kFloat) && !runs_through_fp32(c10::kDouble));
-  setenv("AMPKIT_CPU_16BIT", "native", 1);
+}
+
+TEST_F(Cpu16BitProcessTest, EnvironmentSaysNative) {
+  const Variable variable("AMPKIT_CPU_16BIT", "native");
   EXPECT_IN_OWN_PROCESS(
       (install_cpu_16bit(), !has_cpu_convolution()) &&
       !runs_through_fp32(c10::kHalf) && !runs_through_fp32(c10::kBFloat16));
@@ -148,12 +172,12 @@ bool wrong_environment_throws_each_time() {
 }
 
 TEST_F(Cpu16BitProcessTest, WrongEnvironmentIsAnErrorThatListsTheChoices) {
-  setenv("AMPKIT_CPU_16BIT", "fast", 1);
+  const Variable variable("AMPKIT_CPU_16BIT", "fast");
   EXPECT_IN_OWN_PROCESS(wrong_environment_throws_each_time());
 }
 
 TEST_F(Cpu16BitProcessTest, AProcessHeldToAvx2RunsBothDtypesThroughFp32) {
-  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
+  const Variable variable("ONEDNN_MAX_CPU_ISA", "AVX2");
   EXPECT_IN_OWN_PROCESS(
       (install_cpu_16bit(), has_cpu_convolution()) &&
       runs_through_fp32(c10::kHalf) && runs_through_fp32(c10::kBFloat16));
