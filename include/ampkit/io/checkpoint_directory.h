@@ -12,6 +12,7 @@ namespace ampkit::io {
 
 enum class BestMetric { kHighest, kLowest };
 
+/// Settings of a CheckpointDirectory.
 struct CheckpointDirectoryOptions {
   /// How many of the latest checkpoints to keep; >= 1.
   int64_t keep_last = 3;

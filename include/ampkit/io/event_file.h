@@ -14,6 +14,7 @@ namespace detail {
 class AppendFile;
 } // namespace detail
 
+/// Settings of an EventFileWriter.
 struct EventFileOptions {
   /// For a run that goes on from an earlier point: TensorBoard then hides what
   /// older files of the directory say of this step and those after it.

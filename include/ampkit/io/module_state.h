@@ -9,6 +9,7 @@ class Module;
 
 namespace ampkit::io {
 
+/// Settings of load_module_state().
 struct LoadModuleStateOptions {
   /// Every entry of the module must be in the state, and the other way round.
   bool strict = true;
