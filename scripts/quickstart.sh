@@ -59,8 +59,9 @@ cmake --build build/release --target ampkit_app
 number=1
 while [ -e "runs/quickstart-$number" ]; do number=$((number + 1)); done
 
-say "Training: configs/fashion-resnet.toml in runs/quickstart-$number"
+run="runs/quickstart-$number"
+
+say "Training: configs/fashion-resnet.toml in $run"
 build/release/apps/ampkit/ampkit train configs/fashion-resnet.toml \
-  "${OVERRIDES[@]}" --set "output.name=quickstart-$number"
-printf '\nThe report: file://%s/runs/quickstart-%s/report.html\n' \
-  "$ROOT" "$number"
+  "${OVERRIDES[@]}" --output "$run"
+printf '\nThe report: file://%s/report.html\n' "$ROOT/$run"

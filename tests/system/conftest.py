@@ -40,7 +40,8 @@ def run():
             **options,
         )
         if status is not None:
-            assert done.returncode == status, f"{command}\n{done.stdout}"
+            shown = " ".join(map(str, command))[:300]
+            assert done.returncode == status, f"{shown}\n{done.stdout}"
         return done
 
     return run_command

@@ -11,6 +11,7 @@
 
 namespace ampkit {
 
+/// Settings of an Autocast.
 struct AutocastOptions {
   /// false: the region runs in the dtypes of its inputs, also inside another
   /// autocast region.

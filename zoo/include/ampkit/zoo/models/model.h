@@ -31,6 +31,7 @@ enum class Stem {
   small, ///< 3x3 convolution, stride 1: for images of 28 or 32 pixels
 };
 
+/// Which network make_model() makes.
 struct ModelOptions {
   /// One of model_names().
   std::string name = "resnet18";

@@ -11,6 +11,7 @@
 
 namespace ampkit::zoo {
 
+/// How train_run() treats the folder, and whom it tells what.
 struct RunOptions {
   /// Go on from the latest intact checkpoint of the folder; from the beginning
   /// if there is none yet.
@@ -28,6 +29,7 @@ struct RunOptions {
   std::function<void(const std::string&)> on_note;
 };
 
+/// How a run ended.
 struct RunResult {
   StopReason reason = StopReason::finished;
   std::string folder;
