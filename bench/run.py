@@ -7,6 +7,7 @@ import os
 import pathlib
 import platform
 import re
+import signal
 import statistics
 import sys
 
@@ -147,8 +148,14 @@ def run_one(benchmark, options, tools):
         tell("\r")
 
 
+def stop(number, frame):
+    """Ends through the `except` and `finally` parts, which end the workers."""
+    sys.exit(128 + number)
+
+
 def main():
     options = parse_arguments()
+    signal.signal(signal.SIGTERM, stop)
     if options.list:
         print_list()
         return 0

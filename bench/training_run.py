@@ -18,7 +18,12 @@ def finish(command, environment):
     """Runs a command to its end; gives its output."""
     with tempfile.TemporaryFile("w+") as log:
         process = launch(command, environment, log)
-        output = process.communicate()[0]
+        try:
+            output = process.communicate()[0]
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
         if process.returncode != 0:
             log.seek(0)
             words = " ".join(str(word) for word in command)

@@ -119,9 +119,14 @@ class Launcher:
         with tempfile.TemporaryFile("w+") as log:
             start = time.perf_counter()
             process = launch(self.command, self._environment, log)
-            line = process.stdout.readline()
-            seconds = time.perf_counter() - start
-            process.communicate()
+            try:
+                line = process.stdout.readline()
+                seconds = time.perf_counter() - start
+                process.communicate()
+            except BaseException:
+                process.kill()
+                process.wait()
+                raise
             try:
                 return seconds, json.loads(line)
             except json.JSONDecodeError:
