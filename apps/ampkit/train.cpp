@@ -166,8 +166,7 @@ void add_train_command(CLI::App& app) {
   auto* command =
       app.add_subcommand("train", "Train a network from a TOML file");
   auto arguments = std::make_shared<Arguments>();
-  command
-      ->add_option("config", arguments->config, "Configuration, a TOML file")
+  command->add_option("config", arguments->config, "Configuration, a TOML file")
       ->type_name("CONFIG");
   command
       ->add_option(
