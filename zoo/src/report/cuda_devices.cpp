@@ -12,7 +12,8 @@ std::vector<CudaDevice> cuda_devices() {
   std::vector<CudaDevice> devices;
   const auto count = at::detail::getCUDAHooks().getNumGPUs();
   for (int index = 0; index < count; ++index) {
-    const auto* properties = at::cuda::getDeviceProperties(index);
+    const auto* properties =
+        at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
     devices.push_back(
         {.name = properties->name,
          .compute_capability = std::to_string(properties->major) + "." +
