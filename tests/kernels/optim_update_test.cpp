@@ -246,6 +246,21 @@ TEST(UpdateKernelTest, AParameterChangedBySomebodyElseReplacesTheMaster) {
   });
 }
 
+TEST(UpdateKernelTest, InstructionSetsWithFusedMultiplyAddGiveTheSameBits) {
+  at::Tensor first;
+  for_each_target([&] {
+    if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0) {
+      return;
+    }
+    World w(131, at::kHalf, at::kBFloat16);
+    adamw_update(kAdamW, w.span());
+    if (!first.defined()) {
+      first = w.weight;
+    }
+    EXPECT_TRUE(w.weight.equal(first));
+  });
+}
+
 TEST(UpdateKernelTest, FirstSgdStepSetsTheBufferWithoutReadingIt) {
   for_each_target([&] {
     World w(40, at::kFloat, at::kFloat);
