@@ -1,5 +1,7 @@
 // The command line: parses, calls, and turns failures into a message and a
 // status. What the commands do lies in the library and in zoo/.
+#include <malloc.h>
+
 #include <exception>
 #include <iostream>
 #include <new>
@@ -68,10 +70,21 @@ int run(CLI::App& app, int argc, char** argv) {
   }
 }
 
+// A training step frees and allocates the same large blocks over and over. By
+// default glibc gives them back to the system each time, and the page faults
+// that follow cost small convolutional networks up to a third of a step.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 32 * 1024 * 1024); // the most that glibc takes
+  mallopt(M_TRIM_THRESHOLD, 1024 * 1024 * 1024);
+#endif
+}
+
 } // namespace
 } // namespace ampkit::app
 
 int main(int argc, char** argv) {
+  ampkit::app::keep_freed_memory();
   CLI::App app("Mixed-precision training in C++.", "ampkit");
   app.set_version_flag("--version", "ampkit " AMPKIT_VERSION);
   app.set_help_flag("-h,--help", "Print this help and exit");
