@@ -3,13 +3,11 @@
 if(AMPKIT_CCACHE)
   find_program(AMPKIT_CCACHE_PROGRAM ccache)
   if(AMPKIT_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    # The sloppiness is what ccache's manual asks for with precompiled headers;
-    # depend mode spares a run of the preprocessor over LibTorch's headers.
+    # The sloppiness is what ccache's manual asks for with precompiled headers.
     set(CMAKE_CXX_COMPILER_LAUNCHER
         ${CMAKE_COMMAND} -E env
         CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-        CCACHE_DEPEND=true "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}"
-        ${AMPKIT_CCACHE_PROGRAM})
+        "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" ${AMPKIT_CCACHE_PROGRAM})
   endif()
 endif()
 
