@@ -10,15 +10,15 @@ namespace {
 volatile std::sig_atomic_t caught = 0;
 
 // Only calls that are safe in a signal handler.
-void on_signal(int signal) {
+void on_signal(int /*signal*/) {
+  // First: another thread may take the second signal while this one writes.
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
   caught = 1;
   constexpr char kText[] =
       "\nampkit: finishing the step and saving; once more to stop at once\n";
   [[maybe_unused]] const auto written =
       ::write(STDERR_FILENO, kText, sizeof(kText) - 1);
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
-  (void)signal;
 }
 
 } // namespace

@@ -47,13 +47,19 @@ def ampkit(build, root):
     return command
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def one_thread():
     """Small steps lose by being split among threads."""
+    before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
+    yield
+    if before is None:
+        del os.environ["OMP_NUM_THREADS"]
+    else:
+        os.environ["OMP_NUM_THREADS"] = before
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def reference(ampkit, run, tmp_path_factory):
     """The folder, output and wall time of a run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("runs") / "reference"
