@@ -16,10 +16,8 @@ from safetensors.torch import load_file
 
 STEPS = 16  # 512 images, 64 a step, 2 epochs
 OVERRIDES = [
-    "data.limit=512",
-    "data.eval_limit=200",
-    "data.batch_size=64",
-    "data.crop_padding=1",
+    *("data.limit=512", "data.eval_limit=200"),
+    *("data.batch_size=64", "data.crop_padding=1"),
     "train.epochs=2",
     "train.ema_decay=0.9",
     "checkpoint.every_steps=3",
