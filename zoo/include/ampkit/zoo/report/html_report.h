@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include <ampkit/export.h>
+
 namespace ampkit::zoo {
 
 /// Writes the report of a training run: one HTML file that needs nothing else,
@@ -22,10 +24,11 @@ namespace ampkit::zoo {
 /// Throws c10::ValueError if `run_dir` is no folder with a metrics.jsonl, and
 /// c10::Error naming the file if that holds no record, or `output` cannot be
 /// written.
-void write_html_report(
+AMPKIT_API void write_html_report(
     const std::filesystem::path& run_dir, const std::filesystem::path& output);
 
 /// Where reports go if nobody says otherwise: report.html in `run_dir`.
-std::filesystem::path default_report_path(const std::filesystem::path& run_dir);
+AMPKIT_API std::filesystem::path default_report_path(
+    const std::filesystem::path& run_dir);
 
 } // namespace ampkit::zoo

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <ampkit/export.h>
+
 namespace ampkit::zoo {
 
 /// How a dtype's matrix products and convolutions are computed.
@@ -45,7 +47,7 @@ struct MissingPart {
 };
 
 /// What a training run meets on this machine. A plain value.
-struct Machine {
+struct AMPKIT_API Machine {
   std::string ampkit_version;
   std::string libtorch_version;
   /// oneDNN, MKL, OpenMP, CUDA and cuDNN as LibTorch was built, with versions
@@ -101,7 +103,7 @@ struct CollectMachineOptions {
 /// kernels off for the process while it times LibTorch's own, and back. Uses
 /// the calling thread's number of threads. Waits for the devices. What cannot
 /// be found out stays empty or 0; it does not throw for that.
-Machine collect_machine(const CollectMachineOptions& options = {});
+AMPKIT_API Machine collect_machine(const CollectMachineOptions& options = {});
 
 /// "native", "through FP32", "emulated (stock, slow)" or "missing".
 std::string to_string(DtypePath path);
