@@ -12,7 +12,7 @@ namespace ampkit::zoo {
 namespace {
 
 constexpr ImageShape kShape{3, 32, 32};
-constexpr size_t kPixels = 3 * 32 * 32;
+constexpr size_t kPixels = size_t{3} * 32 * 32;
 constexpr size_t kRecord = 1 + kPixels; // a label, then the pixels
 constexpr int64_t kImagesPerFile = 10000;
 constexpr int kTrainFiles = 5;

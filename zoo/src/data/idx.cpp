@@ -163,7 +163,7 @@ class IdxFile {
 };
 
 std::string find_file(const std::string& dir, const std::string& name) {
-  const std::string path = dir + "/" + name;
+  std::string path = dir + "/" + name;
   if (fs::exists(path)) {
     return path;
   }

@@ -56,11 +56,11 @@ void Prefetcher::start(Make make, int64_t begin, int64_t end) {
 Batch Prefetcher::next() {
   std::unique_lock lock(mutex_);
   Slot& slot = slot_of(taken_);
-  ready_.wait(lock, [&] { return slot.batch || slot.error; });
+  ready_.wait(lock, [&] { return slot.done; });
   if (slot.error) {
     std::rethrow_exception(slot.error);
   }
-  Batch batch = std::move(*slot.batch);
+  Batch batch = std::move(slot.batch);
   slot = {};
   ++taken_;
   lock.unlock();
@@ -83,7 +83,7 @@ void Prefetcher::make_one(std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<Job> job = job_;
   const int64_t batch = assigned_++;
   lock.unlock();
-  Slot made;
+  Slot made{.done = true};
   try {
     made.batch = job->make(batch, job->cancelled);
   } catch (...) {

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -45,8 +44,9 @@ class Prefetcher {
     std::atomic<bool> cancelled = false;
   };
   struct Slot {
-    std::optional<Batch> batch;
-    std::exception_ptr error;
+    bool done = false;
+    Batch batch;
+    std::exception_ptr error; // or this
   };
 
   void stop();

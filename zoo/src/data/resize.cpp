@@ -24,6 +24,11 @@ struct Taps {
   std::vector<int32_t> weights;
 };
 
+// Halves go up.
+int64_t nearest(double value) {
+  return static_cast<int64_t>(std::floor(value + 0.5));
+}
+
 uint8_t round_to_byte(int32_t sum) {
   return static_cast<uint8_t>(std::clamp(sum >> kBits, 0, 255));
 }
@@ -31,10 +36,8 @@ uint8_t round_to_byte(int32_t sum) {
 // A triangle around the output pixel's centre, as wide as one input pixel or
 // one output pixel, the larger, to each side.
 Taps make_taps(double center, double radius, int64_t input_size) {
-  const auto first =
-      std::max<int64_t>(static_cast<int64_t>(center - radius + 0.5), 0);
-  const auto last =
-      std::min(static_cast<int64_t>(center + radius + 0.5), input_size);
+  const auto first = std::max<int64_t>(nearest(center - radius), 0);
+  const auto last = std::min(nearest(center + radius), input_size);
   std::vector<double> weights;
   double total = 0;
   for (int64_t i = first; i < last; ++i) {
@@ -46,7 +49,7 @@ Taps make_taps(double center, double radius, int64_t input_size) {
   Taps taps{first, {}};
   for (const double weight : weights) {
     taps.weights.push_back(
-        static_cast<int32_t>(weight / total * (1 << kBits) + 0.5));
+        static_cast<int32_t>(nearest(weight / total * (1 << kBits))));
   }
   return taps;
 }
