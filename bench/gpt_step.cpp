@@ -1,9 +1,9 @@
 #include <ampkit/amp/autocast.h>
 #include <ampkit/amp/grad_scaler.h>
 #include <ampkit/optim/adamw.h>
+#include <ampkit/zoo/models/gpt.h>
 #include <torch/torch.h>
 
-#include "gpt.h"
 #include "worker.h"
 
 namespace ampkit::bench {
@@ -29,8 +29,7 @@ class GptStep : public Worker {
     torch::Tensor loss;
     {
       Autocast autocast(torch::kCPU, precision_);
-      const auto logits = gpt_->forward(tokens_);
-      loss = at::cross_entropy_loss(logits.flatten(0, 1), targets_.flatten());
+      loss = gpt_->loss(tokens_, targets_);
     }
     scaler_.scale(loss).backward();
     scaler_.step(optimizer_, {.max_norm = 1.0});
@@ -39,12 +38,16 @@ class GptStep : public Worker {
   }
 
   Precision precision_;
-  GptShape shape_;
-  std::shared_ptr<Gpt> gpt_ = std::make_shared<Gpt>(shape_);
-  torch::Tensor tokens_ =
-      torch::randint(0, shape_.vocabulary, {8, shape_.length});
-  torch::Tensor targets_ =
-      torch::randint(0, shape_.vocabulary, {8, shape_.length});
+  // The sizes of peer/gpt_step.py.
+  zoo::Gpt gpt_{zoo::GptOptions{
+      .vocabulary = 1024,
+      .width = 256,
+      .layers = 4,
+      .heads = 4,
+      .length = 128,
+      .tied_head = false}};
+  torch::Tensor tokens_ = torch::randint(0, 1024, {8, 128}, torch::kLong);
+  torch::Tensor targets_ = torch::randint(0, 1024, {8, 128}, torch::kLong);
   optim::AdamW optimizer_{gpt_->parameters(), {.lr = 1e-4}};
   GradScaler scaler_;
 };

@@ -30,6 +30,8 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
+    """ampkit::zoo::Gpt: modules in its order, weights drawn in its order."""
+
     def __init__(self):
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, WIDTH)
@@ -37,9 +39,16 @@ class GPT(nn.Module):
         self.blocks = nn.Sequential(*[Block() for _ in range(LAYERS)])
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                residual = name.endswith(("out.weight", "down.weight"))
+                std = 0.02 / (2 * LAYERS) ** 0.5 if residual else 0.02
+                nn.init.normal_(parameter, std=std)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
 
-    def forward(self, tokens):
-        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+    def forward(self, x):
+        x = self.tokens(x) + self.positions.weight[: x.shape[1]]
         return self.head(self.norm(self.blocks(x)))
 
 

@@ -1,0 +1,46 @@
+#include <ampkit/zoo/models/gpt.h>
+
+#include <torch/torch.h>
+
+#include <ampkit/io/safetensors.h>
+
+#include "oracle/driver/driver.h"
+
+namespace ampkit::oracle {
+namespace {
+
+zoo::GptOptions parse(const nlohmann::json& json) {
+  return {
+      .vocabulary = json.at("vocabulary"),
+      .width = json.at("width"),
+      .layers = json.at("layers"),
+      .heads = json.at("heads"),
+      .length = json.at("length"),
+      .tied_head = json.at("tied_head")};
+}
+
+// gpt OPTIONS WEIGHTS TOKENS OUTPUT: logits, loss and gradients with the
+// weights of transformers.
+void run(std::span<const std::string> args) {
+  TORCH_CHECK(args.size() == 4, "usage: gpt OPTIONS WEIGHTS TOKENS OUTPUT");
+  zoo::Gpt gpt(parse(read_json(args[0])));
+  io::StateDict weights;
+  for (const auto& [name, tensor] : io::load_safetensors(args[1])) {
+    weights.set(name, tensor);
+  }
+  zoo::load_transformers_state(*gpt, weights);
+  const auto tokens = io::load_safetensors(args[2]).front().second;
+  const auto loss = gpt->loss(tokens.slice(1, 0, -1), tokens.slice(1, 1));
+  loss.backward();
+  io::NamedTensors result{
+      {"logits", gpt->forward(tokens).detach()}, {"loss", loss.detach()}};
+  for (const auto& item : gpt->named_parameters()) {
+    result.emplace_back("grad." + item.key(), item.value().grad());
+  }
+  io::save_safetensors(args[3], result);
+}
+
+const Command kGpt{"gpt", run};
+
+} // namespace
+} // namespace ampkit::oracle
