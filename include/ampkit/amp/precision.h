@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
@@ -23,10 +24,13 @@ namespace ampkit {
 /// | bf16-master | bf16    | bf16       | fp32   | fp32   | no          |
 /// | bf16-split  | bf16    | bf16       | split  | fp32   | no          |
 /// | bf16-true   | bf16    | bf16       | -      | bf16   | no          |
+/// | fp16-true   | fp16    | fp16       | -      | fp16   | no          |
 /// | fp8-mixed   | fp8e4m3 | fp32       | -      | fp32   | yes         |
 ///
-/// Buffers (running statistics) stay in fp32 in every preset. A plain value
-/// type; comparing and copying are cheap.
+/// Buffers (running statistics) stay in fp32 in every preset. fp16-true is
+/// there for inference and for measuring: fp16 weights absorb no small updates,
+/// and small gradients underflow. A plain value type; comparing and copying are
+/// cheap.
 struct AMPKIT_API Precision {
   /// What autocast regions run their matrix products in.
   c10::ScalarType compute = c10::ScalarType::Float;
@@ -51,16 +55,24 @@ struct AMPKIT_API Precision {
   static Precision bf16_master();
   static Precision bf16_split();
   static Precision bf16_true();
+  static Precision fp16_true();
   static Precision fp8_mixed();
 
-  /// The preset of that name, as in the table. Throws c10::ValueError that
-  /// lists the valid names.
+  /// The preset of that name, as in the table, or of an alias. Throws
+  /// c10::ValueError that lists the valid names.
   static Precision parse(std::string_view name);
 
   /// The names of all presets, in the order of the table.
   static std::vector<std::string> names();
 
-  /// The preset's name, or every field if this equals no preset.
+  /// Other libraries' names, each with the preset that it stands for:
+  /// "32-true", "16-mixed", "bf16-mixed", "16-true" and "bf16-true" of PyTorch
+  /// Lightning, "O0" (fp32), "O1" (fp16-mixed), "O2" (fp16-master) and "O3"
+  /// (fp16-true) of apex. Those that are a preset's own name are left out.
+  static std::vector<std::pair<std::string, std::string>> aliases();
+
+  /// The preset's name, never an alias, or every field if this equals no
+  /// preset.
   std::string to_string() const;
 
   /// Whether compute is narrower than fp32, so that an Autocast does anything.
