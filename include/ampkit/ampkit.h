@@ -6,6 +6,8 @@
 #include <ampkit/amp/cpu_kernels.h>
 #include <ampkit/amp/fused_step.h>
 #include <ampkit/amp/grad_scaler.h>
+#include <ampkit/amp/module_policy.h>
+#include <ampkit/amp/op_policy.h>
 #include <ampkit/amp/precision.h>
 #include <ampkit/amp/step_result.h>
 #include <ampkit/error.h>

@@ -4,13 +4,12 @@
 #include <c10/util/Exception.h>
 
 #include "amp/autocast_kernels.h"
+#include "amp/policy_kernels.h"
+#include "amp/thread_autocast.h"
 #include "kernels/cpu_16bit.h"
 
 namespace ampkit {
 namespace {
-
-constexpr std::array<c10::DeviceType, 2> kDevices{
-    c10::DeviceType::CPU, c10::DeviceType::CUDA};
 
 void check_supported(c10::Device device, c10::ScalarType dtype) {
   TORCH_CHECK_VALUE(
@@ -24,35 +23,69 @@ void check_supported(c10::Device device, c10::ScalarType dtype) {
       dtype);
 }
 
+// What the policies of `options` need besides the usual kernels.
+void install_kernels(const AutocastOptions& options) {
+  if (options.modules.has_value()) {
+    install_parameter_kernels();
+  } else if (options.ops.has_value()) {
+    install_policy_kernels();
+  }
+}
+
+// The policies of the region around, with what `options` replaces.
+std::shared_ptr<const RegionPolicy> combined(
+    const std::shared_ptr<const RegionPolicy>& around,
+    std::shared_ptr<const CompiledOps> ops,
+    std::shared_ptr<ModuleBinding> modules) {
+  if (ops == nullptr && modules == nullptr) {
+    return around;
+  }
+  auto policy = around == nullptr ? std::make_shared<RegionPolicy>()
+                                  : std::make_shared<RegionPolicy>(*around);
+  if (ops != nullptr) {
+    policy->ops = std::move(ops);
+  }
+  if (modules != nullptr) {
+    policy->modules = std::move(modules);
+  }
+  return policy;
+}
+
 } // namespace
 
 AutocastState AutocastState::current() {
   ThreadAutocast& thread = thread_autocast();
   AutocastState state;
-  for (size_t i = 0; i < kDevices.size(); ++i) {
-    state.devices_[i] = {
-        .enabled = at::autocast::is_autocast_enabled(kDevices[i]),
-        .by_ampkit = thread.of(kDevices[i]),
-        .dtype = at::autocast::get_autocast_dtype(kDevices[i])};
+  for (size_t slot = 0; slot < kAutocastDevices; ++slot) {
+    const auto device = slot_device(slot);
+    state.devices_[slot] = {
+        .enabled = at::autocast::is_autocast_enabled(device),
+        .by_ampkit = thread.of(device),
+        .dtype = at::autocast::get_autocast_dtype(device)};
   }
   state.cache_enabled_ = thread.cache_enabled;
+  state.policy_ = thread.policy;
   return state;
 }
 
 void AutocastState::restore() const {
   ThreadAutocast& thread = thread_autocast();
-  for (size_t i = 0; i < kDevices.size(); ++i) {
-    at::autocast::set_autocast_enabled(kDevices[i], devices_[i].enabled);
-    at::autocast::set_autocast_dtype(kDevices[i], devices_[i].dtype);
-    thread.of(kDevices[i]) = devices_[i].by_ampkit;
+  for (size_t slot = 0; slot < kAutocastDevices; ++slot) {
+    const auto device = slot_device(slot);
+    at::autocast::set_autocast_enabled(device, devices_[slot].enabled);
+    at::autocast::set_autocast_dtype(device, devices_[slot].dtype);
+    thread.of(device) = devices_[slot].by_ampkit;
   }
   thread.cache_enabled = cache_enabled_;
+  thread.policy = policy_;
+  thread.current_module = -1;
 }
 
 Autocast::Autocast(
     c10::Device device, c10::ScalarType dtype, const AutocastOptions& options)
     : before_(AutocastState::current()) {
   check_supported(device, dtype);
+  install_kernels(options);
   enter();
   const bool enabled = options.enabled && dtype != at::kFloat;
   at::autocast::set_autocast_enabled(device.type(), enabled);
@@ -61,6 +94,10 @@ Autocast::Autocast(
   }
   thread_autocast().of(device.type()) = true;
   thread_autocast().cache_enabled = options.cache_enabled;
+  thread_autocast().policy = combined(
+      before_.policy_,
+      options.ops.has_value() ? options.ops->compiled_ : nullptr,
+      options.modules.has_value() ? options.modules->binding() : nullptr);
 }
 
 Autocast::Autocast(

@@ -2,19 +2,17 @@
 
 #include <mutex>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include "amp/silence.h"
+#include "amp/thread_autocast.h"
+
 namespace ampkit {
-
-ThreadAutocast& thread_autocast() {
-  thread_local ThreadAutocast state;
-  return state;
-}
-
 namespace {
 
 using c10::DeviceType;
@@ -30,8 +28,7 @@ struct Caster {
         tensor.scalar_type() == dtype) {
       return tensor;
     }
-    return state.cache_enabled ? state.cache.cast(tensor, dtype)
-                               : tensor.to(dtype);
+    return state.cast(tensor, dtype);
   }
   std::optional<at::Tensor> operator()(
       const std::optional<at::Tensor>& tensor) const {
@@ -51,22 +48,155 @@ struct Caster {
   }
 };
 
+// Calls `visit` for each tensor of one argument.
+template <class Visit>
+void visit_tensors(const at::Tensor& tensor, Visit visit) {
+  visit(tensor);
+}
+template <class Visit>
+void visit_tensors(const std::optional<at::Tensor>& tensor, Visit visit) {
+  if (tensor.has_value()) {
+    visit(*tensor);
+  }
+}
+template <class Visit>
+void visit_tensors(const at::TensorList& tensors, Visit visit) {
+  for (const at::Tensor& tensor : tensors) {
+    visit(tensor);
+  }
+}
+template <class T, class Visit>
+void visit_tensors(const T& /*other*/, Visit /*visit*/) {}
+
+// What a LinearOverride gives for a call, undefined if it leaves it alone or
+// the op is no product with a weight.
+template <auto* kOp>
+struct Overridden {
+  template <class... Args>
+  static at::Tensor call(
+      LinearOverride& /*linears*/,
+      at::ScalarType /*dtype*/,
+      const Args&... /*args*/) {
+    return {};
+  }
+};
+template <>
+struct Overridden<&at::_ops::mm::call> {
+  static at::Tensor call(
+      LinearOverride& linears,
+      at::ScalarType dtype,
+      const at::Tensor& input,
+      const at::Tensor& weight) {
+    return linears.product(input, weight, std::nullopt, dtype);
+  }
+};
+template <>
+struct Overridden<&at::_ops::matmul::call> : Overridden<&at::_ops::mm::call> {};
+template <>
+struct Overridden<&at::_ops::linear::call> {
+  static at::Tensor call(
+      LinearOverride& linears,
+      at::ScalarType dtype,
+      const at::Tensor& input,
+      const at::Tensor& weight,
+      const std::optional<at::Tensor>& bias) {
+    return weight.dim() == 2 ? linears.product(input, weight.t(), bias, dtype)
+                             : at::Tensor();
+  }
+};
+template <>
+struct Overridden<&at::_ops::addmm::call> {
+  static at::Tensor call(
+      LinearOverride& linears,
+      at::ScalarType dtype,
+      const at::Tensor& bias,
+      const at::Tensor& input,
+      const at::Tensor& weight,
+      const at::Scalar& beta,
+      const at::Scalar& alpha) {
+    const bool plain =
+        bias.dim() == 1 && beta.toDouble() == 1.0 && alpha.toDouble() == 1.0;
+    return plain ? linears.product(input, weight, bias, dtype) : at::Tensor();
+  }
+};
+
 template <DeviceType kDevice, class Function, Function* kOp>
 struct LowPrecision;
 
 template <DeviceType kDevice, class Ret, class... Args, Ret (*kOp)(Args...)>
 struct LowPrecision<kDevice, Ret(Args...), kOp> {
+  static inline OpEntry* entry = nullptr; // set before the kernel is
+
   static Ret call(Args... args) {
     c10::impl::ExcludeDispatchKeyGuard no_autocast(
         at::autocast::get_autocast_dispatch_key_from_device_type(kDevice));
     const auto dtype = at::autocast::get_autocast_dtype(kDevice);
     ThreadAutocast& state = thread_autocast();
-    if (state.of(kDevice)) {
-      const Caster cast{state, kDevice, dtype};
-      return (*kOp)(cast(args)...);
+    if (!state.of(kDevice)) {
+      // No ampkit guard: what the replaced kernel did.
+      return (*kOp)(at::autocast::cached_cast(dtype, args, kDevice)...);
     }
-    // No ampkit guard: what the replaced kernel did.
-    return (*kOp)(at::autocast::cached_cast(dtype, args, kDevice)...);
+    if (state.policy != nullptr) {
+      return with_policy(state, dtype, args...);
+    }
+    const Caster cast{state, kDevice, dtype};
+    return (*kOp)(cast(args)...);
+  }
+
+ private:
+  static Ret with_policy(
+      ThreadAutocast& state, at::ScalarType region, Args... args) {
+    int module = -1;
+    if (state.bound()) {
+      (visit_tensors(
+           args,
+           [&](const at::Tensor& tensor) {
+             module = state.find_module(module, tensor);
+           }),
+       ...);
+    }
+    const OpTarget target =
+        state.target(*entry, device_slot(kDevice), region, module);
+    Ret result = run(state, target, args...);
+    if constexpr (std::is_same_v<Ret, at::Tensor>) {
+      state.observe(module, result);
+    }
+    return result;
+  }
+
+  static Ret run(ThreadAutocast& state, const OpTarget& target, Args... args) {
+    if constexpr (std::is_same_v<Ret, at::Tensor>) {
+      if (state.policy->linears != nullptr &&
+          target.rule == OpRule::lower_precision) {
+        auto result = Overridden<kOp>::call(
+            *state.policy->linears, target.dtype, args...);
+        if (result.defined()) {
+          return result;
+        }
+      }
+    }
+    auto dtype = target.dtype;
+    switch (target.rule) {
+      case OpRule::inputs:
+        return (*kOp)(args...);
+      case OpRule::refuse:
+        refuse(*entry);
+      case OpRule::float32:
+        dtype = at::kFloat;
+        break;
+      case OpRule::promote:
+        (visit_tensors(
+             args,
+             [&](const at::Tensor& tensor) {
+               dtype = promoted(dtype, tensor, kDevice);
+             }),
+         ...);
+        break;
+      case OpRule::lower_precision:
+        break;
+    }
+    const Caster cast{state, kDevice, dtype};
+    return (*kOp)(cast(args)...);
   }
 };
 
@@ -79,7 +209,10 @@ void replace(torch::Library& library, const char* name, const char* overload) {
   if (op.has_value() && op->hasKernelForDispatchKey(key)) {
     const std::string target =
         *overload == '\0' ? name : std::string(name) + "." + overload;
-    library.impl(target.c_str(), &LowPrecision<kDevice, Function, kOp>::call);
+    using Kernel = LowPrecision<kDevice, Function, kOp>;
+    Kernel::entry = &op_table::entry({name, overload});
+    library.impl(target.c_str(), &Kernel::call);
+    Kernel::entry->on[device_slot(kDevice)].installed = true;
   }
 }
 
@@ -131,18 +264,13 @@ void replace_cuda(torch::Library& library) {
   AT_FORALL_LOWER_PRECISION_FP(AMPKIT_REPLACE_CUDA)
 }
 
-// LibTorch warns of every replaced kernel, which is just what is meant here.
-class Silence : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
 } // namespace
 
 void install_autocast_kernels() {
   static std::once_flag once;
   std::call_once(once, [] {
-    Silence silence;
-    c10::WarningUtils::WarningHandlerGuard guard(&silence);
+    op_table::entries(); // LibTorch's lists, before anything of ours is there
+    const Silence silence;
     // Never freed: taking kernels back at exit would race with whatever
     // threads still run.
     static auto* cpu = new torch::Library(

@@ -2,14 +2,20 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <ampkit/amp/module_policy.h>
+#include <ampkit/amp/op_policy.h>
 #include <ampkit/amp/precision.h>
 #include <ampkit/export.h>
 
 namespace ampkit {
+
+struct RegionPolicy;
 
 /// Settings of an Autocast.
 struct AutocastOptions {
@@ -18,6 +24,11 @@ struct AutocastOptions {
   bool enabled = true;
   /// Whether a weight is cast once a region instead of at each use.
   bool cache_enabled = true;
+  /// Which op runs in which dtype; none: as in the region around this one, at
+  /// the outermost as PyTorch does.
+  std::optional<OpPolicy> ops;
+  /// Which modules' ops run in which dtype; none: as in the region around.
+  std::optional<BoundModulePolicy> modules;
 };
 
 /// The autocast state of a thread, to be put in force on another one.
@@ -45,11 +56,13 @@ class AMPKIT_API AutocastState {
   };
   std::array<DeviceState, 2> devices_; // CPU, CUDA
   bool cache_enabled_ = true;
+  std::shared_ptr<const RegionPolicy> policy_;
 };
 
 /// Runs the matrix products, convolutions and attention of a scope in a 16-bit
 /// dtype, and what needs more range or precision in FP32: op by op exactly as
-/// torch.autocast does, on CPU and CUDA.
+/// torch.autocast does, on CPU and CUDA, or as an OpPolicy and a ModulePolicy
+/// say.
 ///
 ///     {
 ///       ampkit::Autocast autocast(torch::kCPU, torch::kBFloat16);
