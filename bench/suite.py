@@ -90,7 +90,8 @@ class Benchmark:
     reps: int
     # How far apart, relatively, the two sides' checked numbers may be.
     bound: float
-    # "ms", "s" or "img/s": how a unit of work's time is shown.
+    # "us", "ms", "s", "img/s": how a unit of work's time is shown. "MB": the
+    # workers measure megabytes instead.
     unit: str = "ms"
     # The goal is a least ratio (of speeds) instead of a largest one (of times).
     at_least: bool = False
@@ -104,7 +105,7 @@ class Benchmark:
         """A time in the benchmark's unit."""
         if self.unit == "img/s":
             return 1 / seconds
-        return seconds * (1e3 if self.unit == "ms" else 1)
+        return seconds * {"us": 1e6, "ms": 1e3, "s": 1, "MB": 1}[self.unit]
 
 
 SUITE = [
@@ -205,6 +206,41 @@ SUITE = [
         threads=2,
         reps=15,
         bound=1e-3,
+    ),
+    Benchmark(
+        name="autocast_call",
+        work="an autocast region around one product of 16-bit 8 x 8 matrices, less the "
+        "product; to Python",
+        ours=Ours(("autocast_call",)),
+        peer=Peer(("autocast_call.py",)),
+        goal=0.25,
+        unit="us",
+        threads=1,
+        reps=15,
+        bound=0.01,
+    ),
+    Benchmark(
+        name="policy_engine",
+        work="a step of a GPT of 0.1 M parameters in bf16, dtypes decided by an OpPolicy "
+        "and a ModulePolicy; to LibTorch's own autocast in C++",
+        ours=Ours(("policy_step", "engine")),
+        peer=Ours(("policy_step", "stock")),
+        goal=1.05,
+        threads=1,
+        reps=15,
+        bound=0.01,
+    ),
+    Benchmark(
+        name="activation_bytes",
+        work="peak bytes of forward and backward of a GPT of 3.4 M parameters, batch 8 x "
+        "128, beyond weights and batch: bf16-mixed to FP32, both ours",
+        ours=Ours(("activation_bytes", "bf16-mixed")),
+        peer=Ours(("activation_bytes", "fp32")),
+        goal=0.60,
+        unit="MB",
+        threads=2,
+        reps=2,
+        bound=0.01,
     ),
     Benchmark(
         name="fashion_mnist_run",
