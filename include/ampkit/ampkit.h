@@ -3,7 +3,9 @@
 /// The whole library. Each header is the manual of its part.
 
 #include <ampkit/amp/autocast.h>
+#include <ampkit/amp/cast_parameters.h>
 #include <ampkit/amp/cpu_kernels.h>
+#include <ampkit/amp/custom_function.h>
 #include <ampkit/amp/fused_step.h>
 #include <ampkit/amp/grad_scaler.h>
 #include <ampkit/amp/module_policy.h>

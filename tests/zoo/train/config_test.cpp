@@ -104,6 +104,26 @@ TEST(ConfigTest, WrongRangeOrChoiceSaysWhatIsAllowed) {
       "expected one of fp32, fp16-mixed, bf16-mixed, fp16-master, bf16-master");
 }
 
+TEST(ConfigTest, AliasOfAPresetIsStoredAsThePreset) {
+  const auto config =
+      parse_config("[precision]\npreset = '16-mixed'\n", "a.toml");
+  EXPECT_EQ(config.precision.preset, "fp16-mixed");
+  const auto overridden =
+      parse_config("", "a.toml", {"precision.preset=O2"}).precision.preset;
+  EXPECT_EQ(overridden, "fp16-master");
+}
+
+TEST(ConfigTest, AliasOfAPresetThatCannotBeTrainedIsRefusedAsTyped) {
+  for (const std::string name : {"O3", "16-true", "fp16-true", "bf16-true"}) {
+    EXPECT_ERROR(
+        parse_config("", "a.toml", {"precision.preset=" + name}),
+        ConfigError,
+        "expected one of fp32, fp16-mixed, bf16-mixed, fp16-master, "
+        "bf16-master, found '" +
+            name + "'");
+  }
+}
+
 TEST(ConfigTest, BrokenTomlNamesTheLine) {
   EXPECT_ERROR(
       parse_config("[train]\nepochs = \n", "a.toml"),

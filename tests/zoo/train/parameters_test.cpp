@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <ampkit/amp/cast_parameters.h>
+
 #include "support/errors.h"
 #include "zoo/train/quadrants.h"
 
@@ -14,11 +16,13 @@ TEST(ParametersTest, PresetsThatCannotBeTrainedAreLeftOut) {
       presets, ::testing::IsSupersetOf({"fp32", "fp16-mixed", "bf16-mixed"}));
   EXPECT_THAT(presets, ::testing::Not(::testing::Contains("fp8-mixed")));
   EXPECT_THAT(presets, ::testing::Not(::testing::Contains("bf16-true")));
+  EXPECT_THAT(presets, ::testing::Not(::testing::Contains("bf16-split")));
+  EXPECT_THAT(presets, ::testing::Not(::testing::Contains("fp16-true")));
 }
 
 TEST(ParametersTest, BatchNormsAndCountersKeepTheirDtypes) {
   const auto model = make_model({.name = "resnet_small", .in_channels = 1});
-  store_parameters(*model.module, Precision::bf16_master());
+  cast_parameters(*model.module, Precision::bf16_master());
   for (const auto& item : model.module->named_parameters()) {
     const bool norm = item.key().find("bn") != std::string::npos ||
                       item.key().find("downsample.1") != std::string::npos;

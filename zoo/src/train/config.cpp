@@ -58,6 +58,15 @@ bool store(const toml::node& node, const KeyTarget& target) {
       target);
 }
 
+void resolve_alias(const Key& key) {
+  if (const auto* text = std::get_if<std::string*>(&key.target)) {
+    const auto alias = std::ranges::find(key.aliases, **text, &KeyAlias::first);
+    if (alias != key.aliases.end()) {
+      **text = alias->second;
+    }
+  }
+}
+
 bool in_range(const Key& key) {
   if (const auto* real = std::get_if<double*>(&key.target)) {
     return key.range.contains(**real);
@@ -72,9 +81,17 @@ bool in_range(const Key& key) {
   return true;
 }
 
+bool accept(const toml::node& node, const Key& key) {
+  if (!store(node, key.target)) {
+    return false;
+  }
+  resolve_alias(key);
+  return in_range(key);
+}
+
 void assign(const Place& place, const Key& key, const toml::node& node) {
   check(
-      store(node, key.target) && in_range(key),
+      accept(node, key),
       place,
       ": ",
       key.name,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include <ampkit/amp/precision.h>
 #include <ampkit/zoo/models/model.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
@@ -127,7 +128,8 @@ void add_precision_keys(std::vector<Key>& keys, RunConfig& c) {
         &p.preset,
         "dtypes of the run",
         {},
-        trainable_presets()},
+        trainable_presets(),
+        Precision::aliases()},
        {"precision.init_scale",
         &p.init_scale,
         "loss scale of the first step",

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct Range {
 
 using KeyTarget = std::variant<bool*, int64_t*, double*, std::string*>;
 
+using KeyAlias = std::pair<std::string, std::string>;
+
 /// A key of the configuration: where its value goes and what it may be.
 struct Key {
   std::string name; ///< "section.key"
@@ -31,6 +34,8 @@ struct Key {
   std::string help;
   Range range = {};
   std::vector<std::string> choices = {}; ///< of a text; empty: any
+  /// Other names of choices, each with the choice that is stored in its place.
+  std::vector<KeyAlias> aliases = {};
 
   /// "an integer >= 0", "one of adamw, sgd".
   std::string expected() const;

@@ -6,12 +6,6 @@
 namespace ampkit::zoo {
 namespace {
 
-bool is_batch_norm(const torch::nn::Module& module) {
-  return module.as<torch::nn::BatchNorm1d>() != nullptr ||
-         module.as<torch::nn::BatchNorm2d>() != nullptr ||
-         module.as<torch::nn::BatchNorm3d>() != nullptr;
-}
-
 template <class Options>
 std::vector<optim::ParamGroup<Options>> groups(
     const OptimizerConfig& config,
@@ -49,17 +43,6 @@ std::vector<std::string> trainable_presets() {
     }
   }
   return result;
-}
-
-void store_parameters(torch::nn::Module& module, const Precision& precision) {
-  for (const auto& part : module.modules()) {
-    if (is_batch_norm(*part)) {
-      continue;
-    }
-    for (auto& parameter : part->parameters(/*recurse=*/false)) {
-      parameter.set_data(parameter.to(precision.parameters));
-    }
-  }
 }
 
 std::unique_ptr<optim::FusedOptimizer> make_optimizer(

@@ -15,11 +15,6 @@ namespace ampkit::zoo {
 /// with fp32 weights, its own or the optimizer's.
 std::vector<std::string> trainable_presets();
 
-/// Stores the weights of `module` in `precision.parameters`. Batch norms stay
-/// in fp32: LibTorch's kernels want their weights in the dtype of the running
-/// statistics.
-void store_parameters(torch::nn::Module& module, const Precision& precision);
-
 /// The optimizer of the configuration. Matrices and kernels decay; biases and
 /// normalisation weights do too if `config.decay_all`.
 std::unique_ptr<optim::FusedOptimizer> make_optimizer(

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ampkit/amp/autocast.h>
+#include <ampkit/amp/cast_parameters.h>
 #include <ampkit/amp/grad_scaler.h>
 #include <ampkit/io/module_state.h>
 #include <ampkit/io/rng_state.h>
@@ -46,7 +47,7 @@ struct Trainer::Impl {
     check_together(config, precision);
     model.module->to(device);
     model.module->train();
-    store_parameters(*model.module, precision);
+    cast_parameters(*model.module, precision);
     optimizer = make_optimizer(config.optimizer, *model.module);
     scaler.name_parameters(*model.module);
     schedule = make_schedule(config, *optimizer, total_steps());
