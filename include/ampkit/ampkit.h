@@ -6,6 +6,7 @@
 #include <ampkit/amp/cast_parameters.h>
 #include <ampkit/amp/cpu_kernels.h>
 #include <ampkit/amp/custom_function.h>
+#include <ampkit/amp/fp8.h>
 #include <ampkit/amp/fused_step.h>
 #include <ampkit/amp/grad_scaler.h>
 #include <ampkit/amp/module_policy.h>
