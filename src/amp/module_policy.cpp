@@ -58,7 +58,7 @@ void check_every_rule_matches(
         });
     const auto guess = nearest_name(rule.pattern, paths);
     TORCH_CHECK_VALUE(
-        matched,
+        matched || rule.optional,
         "ModulePolicy::bind: pattern '",
         rule.pattern,
         "' matches no module with parameters; ",
@@ -84,27 +84,53 @@ std::vector<BoundModulePolicy::Entry> BoundModulePolicy::entries() const {
     result.push_back(
         {.path = binding_->path(i),
          .dtype = binding_->dtype(i),
-         .pattern = binding_->pattern(i)});
+         .pattern = binding_->pattern(i),
+         .parameters = binding_->parameter_count(i)});
   }
   return result;
 }
 
 ModulePolicy& ModulePolicy::set(
     std::string pattern, c10::ScalarType dtype, std::string reason) {
-  TORCH_CHECK_VALUE(
-      dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
-      "ModulePolicy::set: dtype must be Float, Half or BFloat16, got ",
-      dtype);
-  TORCH_CHECK_VALUE(
-      is_path_pattern(pattern),
-      "ModulePolicy::set: a name is empty in pattern '",
-      pattern,
-      "'");
-  rules_.push_back(
+  return set(
       {.pattern = std::move(pattern),
        .dtype = dtype,
        .reason = std::move(reason)});
+}
+
+ModulePolicy& ModulePolicy::set(Rule rule) {
+  TORCH_CHECK_VALUE(
+      rule.dtype == at::kFloat || rule.dtype == at::kHalf ||
+          rule.dtype == at::kBFloat16,
+      "ModulePolicy::set: dtype must be Float, Half or BFloat16, got ",
+      rule.dtype);
+  TORCH_CHECK_VALUE(
+      is_path_pattern(rule.pattern),
+      "ModulePolicy::set: a name is empty in pattern '",
+      rule.pattern,
+      "'");
+  rules_.push_back(std::move(rule));
   return *this;
+}
+
+std::vector<ModulePolicy::RuleUse> ModulePolicy::uses(
+    const BoundModulePolicy& bound) const {
+  std::vector<RuleUse> result;
+  for (const Rule& rule : rules_) {
+    result.push_back({.rule = rule});
+  }
+  for (const auto& entry : bound.entries()) {
+    // Of rules with the same pattern the last one decides.
+    const auto by =
+        std::find_if(result.rbegin(), result.rend(), [&](const RuleUse& use) {
+          return use.rule.pattern == entry.pattern;
+        });
+    const bool decided = entry.dtype != at::ScalarType::Undefined;
+    if (decided && by != result.rend()) {
+      ++by->modules;
+    }
+  }
+  return result;
 }
 
 BoundModulePolicy ModulePolicy::bind(const torch::nn::Module& module) const {

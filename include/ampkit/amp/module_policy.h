@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,6 +34,7 @@ class AMPKIT_API BoundModulePolicy {
     std::string path;
     c10::ScalarType dtype = c10::ScalarType::Undefined;
     std::string pattern; ///< the rule that decided; empty: none
+    int64_t parameters = 0; ///< elements of its own
   };
   /// In the order of the network's modules.
   std::vector<Entry> entries() const;
@@ -71,6 +73,8 @@ class AMPKIT_API ModulePolicy {
     std::string pattern;
     c10::ScalarType dtype = c10::ScalarType::Float;
     std::string reason;
+    /// Whether a network in which it matches nothing is no error.
+    bool optional = false;
     bool operator==(const Rule&) const = default;
   };
 
@@ -78,13 +82,24 @@ class AMPKIT_API ModulePolicy {
   /// Float, Half or BFloat16, or the pattern has an empty name ("a..b").
   ModulePolicy& set(
       std::string pattern, c10::ScalarType dtype, std::string reason = {});
+  ModulePolicy& set(Rule rule);
 
   const std::vector<Rule>& rules() const { return rules_; }
 
-  /// Finds the modules. Throws c10::ValueError if a pattern matches no module
-  /// with parameters, with the paths that come nearest.
+  /// Finds the modules. Throws c10::ValueError if the pattern of a rule that is
+  /// not optional matches no module with parameters, with the paths that come
+  /// nearest.
   BoundModulePolicy bind(const torch::nn::Module& module) const;
   BoundModulePolicy bind(const torch::jit::Module& module) const;
+
+  /// A rule and how many modules of a network run by it: 0 if it matches none,
+  /// or a later one decides for all it matches.
+  struct RuleUse {
+    Rule rule;
+    int64_t modules = 0;
+  };
+  /// In the order of rules(); `bound` is what bind() gave.
+  std::vector<RuleUse> uses(const BoundModulePolicy& bound) const;
 
   bool operator==(const ModulePolicy&) const = default;
 
