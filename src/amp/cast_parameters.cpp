@@ -11,6 +11,9 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/normalization.h>
 #include <torch/nn/modules/rnn.h>
 
 #include "amp/path_pattern.h"
