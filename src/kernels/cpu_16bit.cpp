@@ -86,6 +86,7 @@ void register_kernels() {
   register_matmul_16bit(*library);
   register_convolution_16bit(*library);
   register_attention_16bit(*library);
+  register_gelu_16bit(*library);
 }
 
 } // namespace

@@ -19,6 +19,7 @@ namespace ampkit::kernels {
 void register_matmul_16bit(torch::Library& library);
 void register_convolution_16bit(torch::Library& library);
 void register_attention_16bit(torch::Library& library);
+void register_gelu_16bit(torch::Library& library);
 
 /// Up to here a product takes less time in FP32 than oneDNN takes to start one
 /// in 16 bits (about 10 us, whatever the units), and so do the many products
