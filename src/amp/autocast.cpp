@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include "amp/autocast_kernels.h"
+#include "amp/fp8_state.h"
 #include "amp/policy_kernels.h"
 #include "amp/thread_autocast.h"
 #include "kernels/cpu_16bit.h"
@@ -32,23 +33,36 @@ void install_kernels(const AutocastOptions& options) {
   }
 }
 
-// The policies of the region around, with what `options` replaces.
+// The policies of the region around, with what is given in their place.
 std::shared_ptr<const RegionPolicy> combined(
-    const std::shared_ptr<const RegionPolicy>& around,
-    std::shared_ptr<const CompiledOps> ops,
-    std::shared_ptr<ModuleBinding> modules) {
-  if (ops == nullptr && modules == nullptr) {
+    const std::shared_ptr<const RegionPolicy>& around, RegionPolicy given) {
+  if (given.ops == nullptr && given.modules == nullptr &&
+      given.linears == nullptr) {
     return around;
   }
-  auto policy = around == nullptr ? std::make_shared<RegionPolicy>()
-                                  : std::make_shared<RegionPolicy>(*around);
-  if (ops != nullptr) {
-    policy->ops = std::move(ops);
+  if (around != nullptr) {
+    given.ops = given.ops != nullptr ? given.ops : around->ops;
+    given.modules = given.modules != nullptr ? given.modules : around->modules;
+    given.linears = given.linears != nullptr ? given.linears : around->linears;
   }
-  if (modules != nullptr) {
-    policy->modules = std::move(modules);
+  return std::make_shared<const RegionPolicy>(std::move(given));
+}
+
+// What everything that isn't FP8 runs in.
+c10::ScalarType region_dtype(
+    const Precision& precision, const AutocastOptions& options) {
+  if (precision.compute != at::kFloat8_e4m3fn) {
+    return precision.compute;
   }
-  return policy;
+  const auto& around = thread_autocast().policy;
+  TORCH_CHECK_VALUE(
+      !options.enabled || options.fp8 != nullptr ||
+          (around != nullptr && around->linears != nullptr),
+      "Autocast: precision ",
+      precision,
+      " needs the state of its layers; give it as {.fp8 = "
+      "std::make_shared<ampkit::Fp8Linears>(*model)}");
+  return at::kBFloat16;
 }
 
 } // namespace
@@ -96,15 +110,18 @@ Autocast::Autocast(
   thread_autocast().cache_enabled = options.cache_enabled;
   thread_autocast().policy = combined(
       before_.policy_,
-      options.ops.has_value() ? options.ops->compiled_ : nullptr,
-      options.modules.has_value() ? options.modules->binding() : nullptr);
+      {.ops = options.ops.has_value() ? options.ops->compiled_ : nullptr,
+       .modules =
+           options.modules.has_value() ? options.modules->binding() : nullptr,
+       .linears =
+           options.fp8 != nullptr ? linear_override(*options.fp8) : nullptr});
 }
 
 Autocast::Autocast(
     c10::Device device,
     const Precision& precision,
     const AutocastOptions& options)
-    : Autocast(device, precision.compute, options) {}
+    : Autocast(device, region_dtype(precision, options), options) {}
 
 Autocast::Autocast(const AutocastState& state)
     : before_(AutocastState::current()) {

@@ -15,6 +15,7 @@
 
 namespace ampkit {
 
+class Fp8Linears;
 struct RegionPolicy;
 
 /// Settings of an Autocast.
@@ -29,6 +30,9 @@ struct AutocastOptions {
   std::optional<OpPolicy> ops;
   /// Which modules' ops run in which dtype; none: as in the region around.
   std::optional<BoundModulePolicy> modules;
+  /// Runs products with its weights in FP8, where the op and module policies
+  /// would run them in low precision; null: as in the region around.
+  std::shared_ptr<Fp8Linears> fp8;
 };
 
 /// The autocast state of a thread, to be put in force on another one.
@@ -94,7 +98,9 @@ class AMPKIT_API Autocast {
       c10::ScalarType dtype,
       const AutocastOptions& options = {});
 
-  /// With `precision.compute` as dtype.
+  /// With `precision.compute` as dtype. Where that is FP8, what doesn't run in
+  /// FP8 runs in BFloat16; throws c10::ValueError then if `options.fp8` is null
+  /// and no region around has one.
   Autocast(
       c10::Device device,
       const Precision& precision,
