@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <memory>
 
 #include <ampkit/amp/autocast.h>
@@ -12,8 +11,8 @@
 namespace ampkit::bench {
 namespace {
 
-// Follows what LibTorch's CPU allocator gives out and takes back.
-class PeakMemory : public c10::MemoryReportingInfoBase {
+// Counts what LibTorch's CPU allocator gives out and takes back.
+class Memory : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(
       void* /*pointer*/,
@@ -21,19 +20,18 @@ class PeakMemory : public c10::MemoryReportingInfoBase {
       size_t /*total_allocated*/,
       size_t /*total_reserved*/,
       c10::Device /*device*/) override {
-    now_ += size;
-    peak_ = std::max(peak_, now_);
+    held_ += size;
   }
   bool memoryProfilingEnabled() const override { return true; }
-  int64_t peak() const { return peak_; }
+  int64_t held() const { return held_; }
 
  private:
-  int64_t now_ = 0;
-  int64_t peak_ = 0;
+  int64_t held_ = 0;
 };
 
-// The most bytes that forward and the start of backward hold at once, beyond
-// weights and batch: activations kept for backward, and the casts of weights.
+// What forward has allocated and still holds when it ends, which is when a
+// step holds the most activations: all that backward needs, and the 16-bit
+// copies of weights among it.
 class ActivationBytes : public Worker {
  public:
   explicit ActivationBytes(const Precision& precision)
@@ -43,14 +41,14 @@ class ActivationBytes : public Worker {
 
   // "Seconds" here are megabytes.
   double run() override {
-    const auto memory = std::make_shared<PeakMemory>();
+    const auto memory = std::make_shared<Memory>();
+    torch::Tensor kept;
     {
       const c10::DebugInfoGuard guard(
           c10::DebugInfoKind::PROFILER_STATE, memory);
-      loss().backward();
+      kept = loss();
     }
-    gpt_->zero_grad();
-    return static_cast<double>(memory->peak()) / 1e6;
+    return static_cast<double>(memory->held()) / 1e6;
   }
 
  private:
@@ -60,14 +58,15 @@ class ActivationBytes : public Worker {
   }
 
   Precision precision_;
+  // The depth of the smallest GPT-2 and a quarter of its width.
   zoo::Gpt gpt_{zoo::GptOptions{
       .vocabulary = 1024,
-      .width = 256,
-      .layers = 4,
-      .heads = 4,
+      .width = 192,
+      .layers = 12,
+      .heads = 3,
       .length = 128}};
-  torch::Tensor tokens_ = torch::randint(0, 1024, {8, 128}, torch::kLong);
-  torch::Tensor targets_ = torch::randint(0, 1024, {8, 128}, torch::kLong);
+  torch::Tensor tokens_ = torch::randint(0, 1024, {32, 128}, torch::kLong);
+  torch::Tensor targets_ = torch::randint(0, 1024, {32, 128}, torch::kLong);
 };
 
 // activation_bytes PRECISION

@@ -232,8 +232,8 @@ SUITE = [
     ),
     Benchmark(
         name="activation_bytes",
-        work="peak bytes of forward and backward of a GPT of 3.4 M parameters, batch 8 x "
-        "128, beyond weights and batch: bf16-mixed to FP32, both ours",
+        work="bytes that a GPT of 12 layers holds after forward, batch 32 x 128, beyond "
+        "weights and batch: bf16-mixed to FP32, both ours",
         ours=Ours(("activation_bytes", "bf16-mixed")),
         peer=Ours(("activation_bytes", "fp32")),
         goal=0.60,
