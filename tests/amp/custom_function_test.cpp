@@ -18,6 +18,7 @@ struct Seen {
   torch::Dtype input = torch::kInt;
   torch::Dtype forward = torch::kInt;
   torch::Dtype backward = torch::kInt;
+  torch::Dtype exp_in_backward = torch::kInt; // of a bf16 tensor
   bool backward_autocast = false;
 };
 Seen seen;
@@ -46,6 +47,7 @@ struct Probe : torch::autograd::Function<Probe> {
     auto grad_x = torch::mm(grads[0], saved[1].t());
     auto grad_weight = torch::mm(saved[0].t(), grads[0]);
     seen.backward = grad_x.scalar_type();
+    seen.exp_in_backward = grad_x.to(torch::kBFloat16).exp().scalar_type();
     return {grad_x, grad_weight, at::Tensor()};
   }
 };
@@ -168,6 +170,21 @@ TEST_F(CustomFunctionTest, CacheSettingOfForwardIsThatOfBackward) {
   const auto kept = Autocast::cached_casts();
   loss.backward();
   EXPECT_EQ(Autocast::cached_casts(), kept);
+}
+
+TEST_F(CustomFunctionTest, OpPolicyOfForwardIsThatOfBackward) {
+  torch::Tensor stock;
+  torch::Tensor strict;
+  {
+    Autocast autocast(torch::kCPU, torch::kBFloat16);
+    stock = forward();
+    Autocast inner(torch::kCPU, torch::kBFloat16, {.ops = OpPolicy::strict()});
+    strict = forward();
+  }
+  std::thread([&] { strict.backward(); }).join();
+  EXPECT_EQ(seen.exp_in_backward, torch::kFloat);
+  stock.backward();
+  EXPECT_EQ(seen.exp_in_backward, torch::kBFloat16);
 }
 
 TEST(CustomForwardTest, CastsFloatingTensorsOfTheDeviceExceptFp64) {

@@ -67,7 +67,7 @@ struct TransformerBlockImpl : nn::Module {
 
 /// First and last loss of 40 steps on one batch.
 template <class Network>
-std::pair<float, float> train(const Precision& precision) {
+std::pair<float, float> train(const Precision& precision, const OpPolicy& ops) {
   torch::manual_seed(17);
   const auto network = std::make_shared<Network>();
   const auto x = Network::inputs();
@@ -79,7 +79,7 @@ std::pair<float, float> train(const Precision& precision) {
   for (int step = 0; step < 40; ++step) {
     torch::Tensor loss;
     {
-      Autocast autocast(torch::kCPU, precision);
+      Autocast autocast(torch::kCPU, precision, {.ops = ops});
       loss =
           at::cross_entropy_loss(network->forward(x).to(torch::kFloat), target);
     }
@@ -100,25 +100,29 @@ std::pair<float, float> train(const Precision& precision) {
   return {losses.front(), losses.back()};
 }
 
-class CastFlowTest : public ::testing::TestWithParam<std::string> {
+// Under the strict policy norm layers give fp32, which the next layer casts.
+class CastFlowTest
+    : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   // Near the fp32 run: the last loss within 2 % of what it fell.
   template <class Network>
   static void expect_trains_as_in_fp32() {
-    const auto [first, last] = train<Network>(Precision::parse(GetParam()));
-    const auto [fp32_first, fp32_last] = train<Network>(Precision::fp32());
+    const auto precision = Precision::parse(std::get<0>(GetParam()));
+    const auto ops = OpPolicy::parse(std::get<1>(GetParam()));
+    const auto [first, last] = train<Network>(precision, ops);
+    const auto [fp32_first, fp32_last] = train<Network>(Precision::fp32(), ops);
     ASSERT_LT(fp32_last, 0.5 * fp32_first);
     EXPECT_NEAR(last, fp32_last, 0.02 * (fp32_first - fp32_last));
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(
-    Presets,
+    PresetsAndPolicies,
     CastFlowTest,
-    ::testing::Values("fp16-mixed", "fp16-master", "bf16-mixed", "bf16-master"),
-    [](const auto& preset) {
-      return preset.param.substr(0, 4) + preset.param.substr(5);
-    });
+    ::testing::Combine(
+        ::testing::Values(
+            "fp16-mixed", "fp16-master", "bf16-mixed", "bf16-master"),
+        ::testing::Values("pytorch", "strict")));
 
 TEST_P(CastFlowTest, ConvNetWithBatchNormTrainsAsInFp32) {
   expect_trains_as_in_fp32<ConvNetImpl>();
