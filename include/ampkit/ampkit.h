@@ -13,6 +13,8 @@
 #include <ampkit/amp/op_policy.h>
 #include <ampkit/amp/precision.h>
 #include <ampkit/amp/precision_policy.h>
+#include <ampkit/amp/script_issues.h>
+#include <ampkit/amp/script_module.h>
 #include <ampkit/amp/step_result.h>
 #include <ampkit/error.h>
 #include <ampkit/io/checkpoint.h>
