@@ -12,6 +12,7 @@
 #include <ampkit/amp/module_policy.h>
 #include <ampkit/amp/op_policy.h>
 #include <ampkit/amp/precision.h>
+#include <ampkit/amp/precision_controller.h>
 #include <ampkit/amp/precision_policy.h>
 #include <ampkit/amp/script_issues.h>
 #include <ampkit/amp/script_module.h>
