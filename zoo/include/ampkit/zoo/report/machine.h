@@ -106,6 +106,6 @@ struct CollectMachineOptions {
 AMPKIT_API Machine collect_machine(const CollectMachineOptions& options = {});
 
 /// "native", "through FP32", "emulated (stock, slow)" or "missing".
-std::string to_string(DtypePath path);
+AMPKIT_API std::string to_string(DtypePath path);
 
 } // namespace ampkit::zoo
