@@ -115,11 +115,14 @@ def check(sequence, ours, theirs, tolerance):
         assert weight == expected, where
 
 
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("optimizer,tolerance", [("torch", 0), ("ampkit", 1e-6)])
-def test_random_sequences_agree_at_every_step(driver, tmp_path, optimizer, tolerance):
+def test_random_sequences_agree_at_every_step(
+    driver, tmp_path, optimizer, tolerance, count
+):
     rng = random.Random(20)
     sequences = [
-        {"options": random_options(rng), "events": random_events(rng)} for _ in range(10_000)
+        {"options": random_options(rng), "events": random_events(rng)} for _ in range(count)
     ]
     source, target = tmp_path / "in.json", tmp_path / "out.json"
     source.write_text(json.dumps(sequences))
@@ -132,7 +135,7 @@ def test_random_sequences_agree_at_every_step(driver, tmp_path, optimizer, toler
         assert len(ours) == len(theirs) == len(sequence["events"])
         check(sequence, ours, theirs, tolerance)
         skips += sum(b["scale"] < a["scale"] for a, b in zip(theirs, theirs[1:]))
-    assert skips > 1000  # overflows did happen
+    assert skips > count / 10  # overflows did happen
 
 
 def test_state_dict_has_the_keys_and_values_of_torch(driver, tmp_path):
