@@ -25,7 +25,8 @@ struct Buffer {
 
 // "BatchNorm2d" of "__torch__.torch.nn....___torch_mangle_3.BatchNorm2d".
 std::string type_name(const torch::jit::Module& script) {
-  return script.type()->name()->name();
+  const auto name = script.type()->name();
+  return name ? name->name() : "Module";
 }
 
 void throw_unreadable(const std::string& what, const std::string& error) {

@@ -22,33 +22,31 @@ size_t length_of(const torch::jit::Value& list) {
   return value && value->isIntList() ? value->toIntVector().size() : 0;
 }
 
-// The op that does the same; none: not known.
-std::optional<c10::Symbol> eager_op(const Node& node) {
+struct Call {
+  c10::Symbol op;
+  std::vector<torch::jit::NamedValue> arguments;
+};
+
+// The call of eager mode that does the same; none: not known.
+std::optional<Call> eager_call(const Node& node) {
   const auto transposed = torch::jit::toIValue(node.namedInput("transposed"));
   const auto dimensions = length_of(*node.namedInput("stride"));
   if (!transposed || dimensions < 1 || dimensions > 3) {
     return std::nullopt;
   }
-  const std::string name = transposed->toBool() ? "conv_transpose" : "conv";
-  return c10::Symbol::aten(name + std::to_string(dimensions) + "d");
-}
-
-std::vector<torch::jit::NamedValue> arguments(const Node& node) {
-  std::vector<torch::jit::NamedValue> result;
-  const bool transposed =
-      torch::jit::toIValue(node.namedInput("transposed"))->toBool();
-  for (const char* name : {"input", "weight", "bias", "stride", "padding"}) {
-    result.emplace_back(node.namedInput(name));
+  const bool transposes = transposed->toBool();
+  const std::string name = transposes ? "conv_transpose" : "conv";
+  std::vector<const char*> order{
+      "input", "weight", "bias", "stride", "padding"};
+  const auto rest = transposes
+                        ? std::vector{"output_padding", "groups", "dilation"}
+                        : std::vector{"dilation", "groups"};
+  order.insert(order.end(), rest.begin(), rest.end());
+  Call call{c10::Symbol::aten(name + std::to_string(dimensions) + "d"), {}};
+  for (const char* input : order) {
+    call.arguments.emplace_back(node.namedInput(input));
   }
-  if (transposed) {
-    result.emplace_back(node.namedInput("output_padding"));
-    result.emplace_back(node.namedInput("groups"));
-    result.emplace_back(node.namedInput("dilation"));
-  } else {
-    result.emplace_back(node.namedInput("dilation"));
-    result.emplace_back(node.namedInput("groups"));
-  }
-  return result;
+  return call;
 }
 
 void restore(torch::jit::Block& block) {
@@ -60,10 +58,10 @@ void restore(torch::jit::Block& block) {
     if (node.kind() != c10::aten::_convolution) {
       continue;
     }
-    if (const auto op = eager_op(node)) {
+    if (const auto call = eager_call(node)) {
       const torch::jit::WithInsertPoint here(&node);
       auto* output = node.owningGraph()->insert(
-          *op, arguments(node), {}, node.sourceRange());
+          call->op, call->arguments, {}, node.sourceRange());
       output->setType(node.output()->type());
       node.output()->replaceAllUsesWith(output);
       it.destroyCurrent();

@@ -150,6 +150,15 @@ TEST(ScriptIssuesTest, OthersAreWarningsUnlessAcceptedOrStrict) {
       ScriptModule(module, {.strict = true}), c10::Error, "fixed_mode: ");
 }
 
+TEST(ScriptIssuesTest, WhatIsAcceptedIsNotRefused) {
+  const auto module = module_of("x * self.w.to(15)");
+  ScriptModule accepted(module, {.accept = {ScriptIssue::cast_weights}});
+  EXPECT_EQ(accepted.findings().size(), 1);
+  EXPECT_EQ(
+      accepted.forward(torch::ones({4}, torch::kBFloat16)).scalar_type(),
+      torch::kBFloat16);
+}
+
 TEST(ScriptIssuesTest, EachHasAName) {
   EXPECT_EQ(to_string(ScriptIssue::no_parameters), "no_parameters");
   EXPECT_EQ(to_string(ScriptIssue::constant_dtype), "constant_dtype");
