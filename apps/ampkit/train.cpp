@@ -143,17 +143,20 @@ void train(const Arguments& arguments) {
       .should_stop = interrupted,
       .on_note = [](const auto& text) { std::cout << text << std::endl; }};
   options.on_start = [&](const zoo::Trainer& trainer, const zoo::Model& model) {
-    std::cout << zoo::collect_machine().to_text_short()
-              << fmt::format(
-                     "training {} ({} parameters) in {}, {} steps, {} epochs, "
-                     "into {}\n",
-                     config.model.name,
-                     zoo::count_parameters(model),
-                     config.precision.preset,
-                     trainer.total_steps(),
-                     trainer.epochs(),
-                     zoo::run_folder(config))
-              << std::flush;
+    const auto& policy = config.precision.policy;
+    std::cout
+        << zoo::collect_machine().to_text_short()
+        << fmt::format(
+               "training {} ({} parameters) in {}{}, {} steps, {} epochs, "
+               "into {}\n",
+               config.model.name,
+               zoo::count_parameters(model),
+               config.precision.preset,
+               policy == "pytorch" ? "" : ", policy " + policy,
+               trainer.total_steps(),
+               trainer.epochs(),
+               zoo::run_folder(config))
+        << std::flush;
     progress = std::make_unique<Progress>(std::cout, progress_options(trainer));
   };
   catch_interrupts();

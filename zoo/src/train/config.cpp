@@ -76,6 +76,7 @@ bool in_range(const Key& key) {
   }
   if (const auto* text = std::get_if<std::string*>(&key.target)) {
     return key.choices.empty() ||
+           (key.or_toml_file && (*text)->ends_with(".toml")) ||
            std::ranges::find(key.choices, **text) != key.choices.end();
   }
   return true;

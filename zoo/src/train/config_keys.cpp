@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <ampkit/amp/precision.h>
+#include <ampkit/amp/precision_policy.h>
 #include <ampkit/zoo/models/model.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
@@ -130,6 +131,11 @@ void add_precision_keys(std::vector<Key>& keys, RunConfig& c) {
         {},
         trainable_presets(),
         Precision::aliases()},
+       {.name = "precision.policy",
+        .target = &p.policy,
+        .help = "which op and layer runs in which dtype; see `ampkit ops`",
+        .choices = PrecisionPolicy::preset_names(),
+        .or_toml_file = true},
        {"precision.init_scale",
         &p.init_scale,
         "loss scale of the first step",
@@ -303,7 +309,8 @@ std::string Range::to_string() const {
 
 std::string Key::expected() const {
   if (!choices.empty()) {
-    return "one of " + c10::Join(", ", choices);
+    return "one of " + c10::Join(", ", choices) +
+           (or_toml_file ? "; or a TOML file" : "");
   }
   static constexpr std::array kNames{
       "true or false", "an integer", "a number", "a text"};

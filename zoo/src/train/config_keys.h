@@ -36,6 +36,8 @@ struct Key {
   std::vector<std::string> choices = {}; ///< of a text; empty: any
   /// Other names of choices, each with the choice that is stored in its place.
   std::vector<KeyAlias> aliases = {};
+  /// Whether a text that ends in ".toml" is as good as a choice.
+  bool or_toml_file = false;
 
   /// "an integer >= 0", "one of adamw, sgd".
   std::string expected() const;

@@ -8,8 +8,9 @@ namespace ampkit::zoo {
 Evaluation evaluate(
     const Model& model,
     ImageLoader& loader,
+    c10::Device device,
     const Precision& precision,
-    c10::Device device) {
+    const AutocastOptions& region) {
   const torch::NoGradGuard no_grad;
   model.module->eval();
   auto loss = torch::zeros({}, torch::dtype(torch::kDouble).device(device));
@@ -20,7 +21,7 @@ Evaluation evaluate(
     const auto target = batch->target.to(device, /*non_blocking=*/true);
     torch::Tensor logits;
     {
-      const Autocast autocast(device, precision);
+      const Autocast autocast(device, precision, region);
       logits = model.forward(batch->input.to(device, /*non_blocking=*/true));
     }
     logits = logits.to(torch::kFloat);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ampkit/amp/autocast.h>
 #include <ampkit/amp/precision.h>
 #include <ampkit/zoo/data/image_loader.h>
 #include <ampkit/zoo/models/model.h>
@@ -19,7 +20,8 @@ struct Evaluation {
 Evaluation evaluate(
     const Model& model,
     ImageLoader& loader,
+    c10::Device device,
     const Precision& precision,
-    c10::Device device);
+    const AutocastOptions& region);
 
 } // namespace ampkit::zoo

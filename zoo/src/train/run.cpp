@@ -12,6 +12,7 @@
 
 #include "train/run_folder.h"
 #include "train/run_recorder.h"
+#include "train/trainer_setup.h"
 
 namespace ampkit::zoo {
 namespace {
@@ -25,6 +26,20 @@ FolderUse folder_use(const RunOptions& options) {
   return options.overwrite ? FolderUse::overwrite : FolderUse::fresh;
 }
 
+std::string recorded_policy(const RunConfig& config) {
+  return (fs::path(run_folder(config)) / "precision_policy.toml").string();
+}
+
+// A resumed run goes on under the policy that it began with, whatever became of
+// the file that it was read from.
+RunConfig trainer_config(const RunConfig& config, const RunOptions& options) {
+  auto result = config;
+  if (options.resume && fs::exists(recorded_policy(config))) {
+    result.precision.policy = recorded_policy(config);
+  }
+  return result;
+}
+
 /// A run between its first and its last moment.
 class Run {
  public:
@@ -33,15 +48,17 @@ class Run {
         options_(options),
         data_(open_data(config.data)),
         model_(make_model(config, data_)),
-        trainer_(config, model_, data_),
+        trainer_(trainer_config(config, options), model_, data_),
         folder_(run_folder(config), folder_use(options)),
         checkpoints_(
             folder_.file("checkpoints"),
             {.keep_last = config.checkpoint.keep_last}) {
     if (options.resume) {
       resume();
+      note_policy();
     }
     folder_.write("config.toml", to_toml(config));
+    folder_.write("precision_policy.toml", to_toml(trainer_.policy()));
     folder_.write("machine.json", collect_machine().to_json() + "\n");
     recorder_ = std::make_unique<RunRecorder>(
         folder_.path().string(), config.output.tensorboard, trainer_.step());
@@ -71,6 +88,7 @@ class Run {
   void resume();
   void restore(const io::LoadedCheckpoint& loaded);
   std::string changed_keys() const;
+  void note_policy() const;
   TrainerEvents events(RunResult& result);
   void note(const std::string& text) const {
     if (options_.on_note) {
@@ -122,6 +140,21 @@ void Run::restore(const io::LoadedCheckpoint& loaded) {
         changed.empty() ? ""
                         : "\nthe configuration changed since it was saved:",
         changed);
+  }
+}
+
+void Run::note_policy() const {
+  bool same = false;
+  try {
+    same = precision_policy(config_.precision) == trainer_.policy();
+  } catch (const c10::ValueError&) {
+    same = false; // the file is gone or changed beyond reading
+  }
+  if (!same) {
+    note(
+        "precision.policy is no longer what the run began with; it goes on "
+        "with " +
+        recorded_policy(config_));
   }
 }
 

@@ -27,7 +27,12 @@ constexpr const char* kMark = "config.toml";
 
 bool belongs_to_run(const std::string& name) {
   static constexpr std::array kFiles{
-      kMark, "machine.json", "metrics.jsonl", "checkpoints", "report.html"};
+      kMark,
+      "precision_policy.toml",
+      "machine.json",
+      "metrics.jsonl",
+      "checkpoints",
+      "report.html"};
   for (const std::string file : kFiles) {
     if (name == file || name == file + ".tmp") {
       return true;

@@ -38,6 +38,7 @@ struct Trainer::Impl {
   Impl(const RunConfig& c, Model m, const TrainingData& data)
       : config(c),
         precision(Precision::parse(c.precision.preset)),
+        policy(precision_policy(c.precision)),
         device(parse_device(c.train.device)),
         model(std::move(m)),
         train_loader(data.train, training_images(c.data), training_order(c)),
@@ -48,6 +49,7 @@ struct Trainer::Impl {
     model.module->to(device);
     model.module->train();
     cast_parameters(*model.module, precision);
+    region = region_options(policy, *model.module);
     optimizer = make_optimizer(config.optimizer, *model.module);
     scaler.name_parameters(*model.module);
     schedule = make_schedule(config, *optimizer, total_steps());
@@ -86,13 +88,18 @@ struct Trainer::Impl {
   void end_epoch(const TrainerEvents& to);
   void checkpoint(const TrainerEvents& to, std::optional<double> accuracy);
   EvalRecord evaluate_now();
+  Evaluation evaluate_weights() {
+    return zoo::evaluate(model, eval_loader, device, precision, region);
+  }
 
   RunConfig config;
   Precision precision;
+  PrecisionPolicy policy;
   c10::Device device;
   Model model;
   ImageLoader train_loader;
   ImageLoader eval_loader;
+  AutocastOptions region;
   std::unique_ptr<optim::FusedOptimizer> optimizer;
   GradScaler scaler;
   std::unique_ptr<optim::LRScheduler> schedule;
@@ -133,7 +140,7 @@ at::Tensor Trainer::Impl::backward(
     const auto input = batch_of_window.input.to(device, /*non_blocking=*/true);
     at::Tensor loss;
     {
-      const Autocast autocast(device, precision);
+      const Autocast autocast(device, precision, region);
       loss = torch::cross_entropy_loss(
           model.forward(input).to(at::kFloat),
           target,
@@ -266,7 +273,7 @@ void Trainer::Impl::checkpoint(
 
 EvalRecord Trainer::Impl::evaluate_now() {
   const auto begin = Clock::now();
-  const auto found = zoo::evaluate(model, eval_loader, precision, device);
+  const auto found = evaluate_weights();
   EvalRecord record{
       .step = step,
       .epoch = epoch,
@@ -275,8 +282,7 @@ EvalRecord Trainer::Impl::evaluate_now() {
       .samples = found.samples};
   if (ema) {
     const auto averaged = ema->swap_in();
-    const auto with_average =
-        zoo::evaluate(model, eval_loader, precision, device);
+    const auto with_average = evaluate_weights();
     record.ema_loss = with_average.loss;
     record.ema_accuracy = with_average.accuracy;
   }
@@ -358,6 +364,10 @@ int64_t Trainer::epochs() const {
 
 bool Trainer::finished() const {
   return impl_->finished;
+}
+
+const PrecisionPolicy& Trainer::policy() const {
+  return impl_->policy;
 }
 
 } // namespace ampkit::zoo

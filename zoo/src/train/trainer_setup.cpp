@@ -30,6 +30,18 @@ void check_together(const RunConfig& config, const Precision& precision) {
       "schedule.cycle_momentum: sgd without momentum has none to move");
 }
 
+PrecisionPolicy precision_policy(const PrecisionConfig& config) {
+  return config.policy.ends_with(".toml")
+             ? load_precision_policy(config.policy)
+             : PrecisionPolicy::preset(config.policy);
+}
+
+AutocastOptions region_options(
+    const PrecisionPolicy& policy, const torch::nn::Module& module) {
+  // PyTorch's own is also what regions do without a policy, with less work.
+  return policy == PrecisionPolicy() ? AutocastOptions() : policy.bind(module);
+}
+
 AugmentOptions training_images(const DataConfig& config) {
   return {
       .crop_padding = config.crop_padding,

@@ -4,6 +4,7 @@
 
 #include <ampkit/amp/grad_scaler.h>
 #include <ampkit/amp/precision.h>
+#include <ampkit/amp/precision_policy.h>
 #include <ampkit/zoo/data/image_loader.h>
 #include <ampkit/zoo/train/config.h>
 #include <c10/core/Device.h>
@@ -12,6 +13,13 @@ namespace ampkit::zoo {
 
 /// Throws ConfigError if values do not go together.
 void check_together(const RunConfig& config, const Precision& precision);
+
+/// The policy that precision.policy names. Throws as load_precision_policy().
+PrecisionPolicy precision_policy(const PrecisionConfig& config);
+
+/// Options of the regions that `module` runs in.
+AutocastOptions region_options(
+    const PrecisionPolicy& policy, const torch::nn::Module& module);
 
 /// Throws ConfigError if the device is unknown or not there.
 c10::Device parse_device(const std::string& name);

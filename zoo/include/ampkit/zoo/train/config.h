@@ -48,6 +48,9 @@ struct DataConfig {
 /// [precision]: which dtype does what, and the loss scale.
 struct PrecisionConfig {
   std::string preset = "fp16-mixed";
+  /// Which op and layer runs in which dtype: a name of
+  /// PrecisionPolicy::preset_names(), or a TOML file.
+  std::string policy = "pytorch";
   double init_scale = 65536.0;
   double growth_factor = 2.0;
   double backoff_factor = 0.5;

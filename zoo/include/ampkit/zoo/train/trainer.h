@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include <ampkit/amp/precision_policy.h>
 #include <ampkit/export.h>
 #include <ampkit/io/state_dict.h>
 #include <ampkit/zoo/data/image_dataset.h>
@@ -66,7 +67,9 @@ class AMPKIT_API Trainer {
   /// wants them. Uses [optimizer], [precision], [schedule], [train], [data] and
   /// checkpoint.every_steps of `config`; writes no files.
   ///
-  /// Throws ConfigError for values that do not go together.
+  /// Throws ConfigError for values that do not go together, and c10::ValueError
+  /// for a precision.policy that cannot be read or names modules that the
+  /// network does not have.
   Trainer(const RunConfig& config, Model model, const TrainingData& data);
   ~Trainer();
 
@@ -94,6 +97,9 @@ class AMPKIT_API Trainer {
   int64_t total_steps() const;
   int64_t epochs() const;
   bool finished() const;
+
+  /// What precision.policy names, as it was read.
+  const PrecisionPolicy& policy() const;
 
  private:
   struct Impl;
