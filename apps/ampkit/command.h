@@ -22,6 +22,7 @@ namespace ampkit::app {
 void add_train_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
+void add_ops_command(CLI::App& app);
 void add_completion_command(CLI::App& app);
 
 /// The user asked for what cannot be done.

@@ -74,6 +74,18 @@ _{program}() {{
 complete -F _{program} {program}
 )";
 
+std::string also_words(
+    const CompletionModel& model,
+    const CompletionValue& value,
+    const std::string& command) {
+  return value.words.empty() ? command
+                             : fmt::format(
+                                   "{}\n      _{}_reply \"{}\"",
+                                   command,
+                                   model.program,
+                                   fmt::join(value.words, " "));
+}
+
 /// The command that completes a value.
 std::string reply(const CompletionModel& model, const CompletionValue& value) {
   switch (value.kind) {
@@ -98,10 +110,15 @@ std::string reply(const CompletionModel& model, const CompletionValue& value) {
           names);
     }
     case Kind::file:
-      return fmt::format("_{}_files -f", model.program);
+      return also_words(
+          model, value, fmt::format("_{}_files -f", model.program));
     case Kind::toml_file:
-      return fmt::format(
-          "_{0}_files -f -X '!*.toml'\n      _{0}_files -d", model.program);
+      return also_words(
+          model,
+          value,
+          fmt::format(
+              "_{0}_files -f -X '!*.toml'\n      _{0}_files -d",
+              model.program));
     case Kind::folder:
       return fmt::format("_{}_files -d", model.program);
     case Kind::nothing:

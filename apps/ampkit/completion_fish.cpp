@@ -31,19 +31,24 @@ std::string all_keys(const CompletionModel& model) {
   return fmt::format("{}", fmt::join(entries, " "));
 }
 
+std::string words(const CompletionValue& value) {
+  return value.words.empty() ? ""
+                             : " -a " + single_quoted(fmt::format(
+                                            "{}", fmt::join(value.words, " ")));
+}
+
 /// What complete(1) needs to offer a value; `-f` before it turned files off.
 std::string arguments(
     const CompletionModel& model, const CompletionValue& value) {
   switch (value.kind) {
     case Kind::words:
-      return " -a " +
-             single_quoted(fmt::format("{}", fmt::join(value.words, " ")));
+      return words(value);
     case Kind::config_key:
       return " -a " + single_quoted(all_keys(model));
     case Kind::file:
-      return " -F";
+      return " -F" + words(value);
     case Kind::toml_file:
-      return " -a '(__fish_complete_suffix .toml)'";
+      return " -a '(__fish_complete_suffix .toml)'" + words(value);
     case Kind::folder:
       return " -a '(__fish_complete_directories)'";
     case Kind::nothing:

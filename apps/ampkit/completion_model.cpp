@@ -37,9 +37,10 @@ CompletionValue value_of(const CLI::Option& option) {
   if (open != std::string::npos && close != std::string::npos) {
     value.kind = Kind::words;
     value.words = split(type.substr(open + 1, close - open - 1), ',');
-  } else if (names("KEY=VALUE")) {
+  }
+  if (names("KEY=VALUE")) {
     value.kind = Kind::config_key;
-  } else if (names("CONFIG") || names("TOML")) {
+  } else if (names("CONFIG") || names("TOML") || names(".toml")) {
     value.kind = Kind::toml_file;
   } else if (names("DIR")) {
     value.kind = Kind::folder;
@@ -79,7 +80,9 @@ std::vector<CompletionKey> keys() {
   for (const auto& key : zoo::config_keys()) {
     CompletionKey entry{.name = key.name};
     if (key.expected.starts_with(kOneOf)) {
-      entry.values = split(key.expected.substr(kOneOf.size()), ',');
+      // Behind a ";" stands what is no word.
+      const auto words = key.expected.substr(kOneOf.size());
+      entry.values = split(words.substr(0, words.find(';')), ',');
     } else if (key.expected == "true or false") {
       entry.values = {"true", "false"};
     }

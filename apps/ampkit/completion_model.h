@@ -20,7 +20,7 @@ struct CompletionValue {
   };
   Kind kind = Kind::nothing;
   bool many = false; // more than one may follow
-  std::vector<std::string> words = {};
+  std::vector<std::string> words = {}; // of `words`; else besides the files
 };
 
 struct CompletionOption {
@@ -52,7 +52,7 @@ struct CompletionModel {
 /// Read from `app` itself, so that an option added there is completed too. What
 /// an argument can be is seen from its type name, as --help prints it:
 /// KEY=VALUE, a name with CONFIG or TOML, with DIR, with FILE; {a,b} and
-/// IsMember() give words.
+/// IsMember() give words, alone or besides one of those.
 CompletionModel completion_model(const CLI::App& app);
 
 /// The script that completes `model` in bash, zsh or fish.

@@ -19,6 +19,11 @@ _{program}_keys() {{
   fi
 }}
 
+_{program}_words_or_files() {{  # GLOB WORD...
+  compadd -- "${{@:2}}"
+  _files -g "$1"
+}}
+
 _{program}() {{
   local context state state_descr line
   typeset -A opt_args
@@ -58,6 +63,18 @@ std::string plain(const std::string& text) {
   return out;
 }
 
+std::string words_or_files(
+    const CompletionModel& model,
+    const CompletionValue& value,
+    const char* glob) {
+  // The leading space: called with no more than these arguments.
+  return fmt::format(
+      " _{}_words_or_files \"{}\" {}",
+      model.program,
+      glob,
+      fmt::join(value.words, " "));
+}
+
 std::string action(const CompletionModel& model, const CompletionValue& value) {
   switch (value.kind) {
     case Kind::words:
@@ -65,9 +82,10 @@ std::string action(const CompletionModel& model, const CompletionValue& value) {
     case Kind::config_key:
       return fmt::format("_{}_keys", model.program);
     case Kind::file:
-      return "_files";
+      return value.words.empty() ? "_files" : words_or_files(model, value, "*");
     case Kind::toml_file:
-      return "_files -g \"*.toml\"";
+      return value.words.empty() ? "_files -g \"*.toml\""
+                                 : words_or_files(model, value, "*.toml");
     case Kind::folder:
       return "_files -/";
     case Kind::nothing:

@@ -93,6 +93,7 @@ int main(int argc, char** argv) {
   ampkit::app::add_train_command(app);
   ampkit::app::add_report_command(app);
   ampkit::app::add_doctor_command(app);
+  ampkit::app::add_ops_command(app);
   ampkit::app::add_completion_command(app);
   return ampkit::app::run(app, argc, argv);
 }

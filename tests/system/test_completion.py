@@ -57,13 +57,13 @@ def complete(scripts, folder, run):
 
 
 def test_subcommands(complete):
-    assert complete("ampkit ") == ["completion", "doctor", "report", "train"]
+    assert complete("ampkit ") == ["completion", "doctor", "ops", "report", "train"]
     assert complete("ampkit do") == ["doctor"]
     assert complete("ampkit --ver") == ["--version"]
 
 
 def test_flags_are_those_of_help(complete, program, run):
-    for command in ("train", "report", "doctor", "completion"):
+    for command in ("train", "report", "doctor", "ops", "completion"):
         text = run([program, command, "--help"]).stdout
         options = text[text.index("\nOptions:") :].split("\n\n")[0]
         flags = set(re.findall(r"^\s+(?:-\w,)?(--[\w-]+)", options, re.M))
@@ -76,6 +76,17 @@ def test_values(complete):
     assert complete("ampkit report ") == ["runs"]
     assert complete("ampkit report runs --output n") == ["notes.txt"]
     assert complete("ampkit report runs --output=n") == ["notes.txt"]
+    assert complete("ampkit ops --device ") == ["cpu", "cuda"]
+
+
+def test_words_stand_beside_files(complete):
+    policies = ["cv", "nlp", "pytorch", "speech", "strict"]
+    files = ["one.toml", "runs", "two.toml"]
+    assert complete("ampkit ops --policy ") == sorted(policies + files)
+    assert complete("ampkit ops --policy=s") == ["speech", "strict"]
+    assert complete("ampkit ops --tree resnet3") == ["resnet34"]
+    assert "one.toml" in complete("ampkit ops --tree ")
+    assert complete("ampkit train --set precision.policy=s") == ["speech", "strict"]
 
 
 def test_configurations_are_toml_files_and_folders(complete):
@@ -174,6 +185,16 @@ def test_tab_in_zsh(scripts, folder):
     )
 
 
+def test_words_beside_files_in_zsh(scripts, folder):
+    type_into(
+        ["zsh", "-f", "-i"],
+        ["autoload -Uz compinit && compinit -u", f"source {scripts / 'zsh'}"],
+        "ampkit ops --policy stri\t--device cu\t",
+        "--policy strict --device cuda",
+        folder,
+    )
+
+
 def test_completions_in_fish(scripts, folder):
     def complete(line):
         done = subprocess.run(
@@ -191,4 +212,6 @@ def test_completions_in_fish(scripts, folder):
     assert "train.epochs=" in complete("ampkit train --set train.")
     assert complete("ampkit train --set optimizer.name=s") == ["optimizer.name=sgd"]
     assert complete("ampkit train o") == ["one.toml"]
+    assert complete("ampkit ops --policy st") == ["strict"]
+    assert complete("ampkit ops --policy on") == ["one.toml"]
     assert "--output" in complete("ampkit report --")
