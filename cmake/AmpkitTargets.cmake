@@ -32,6 +32,8 @@ function(ampkit_compile_settings target)
             -Wno-sign-conversion
             # Options are passed as {.lr = 3e-4}: the rest are defaults.
             -Wno-missing-field-initializers
+            # Collecting garbage walks all of the precompiled header.
+            $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=4000000>
             $<$<BOOL:${AMPKIT_WERROR}>:-Werror>)
   if(AMPKIT_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=address,undefined
@@ -41,17 +43,33 @@ function(ampkit_compile_settings target)
   target_link_libraries(${target} PUBLIC torch)
 endfunction()
 
-# One precompiled header for every target: LibTorch's headers take far longer
-# to parse than any source file of ours.
-function(ampkit_make_precompiled_header)
-  set(source "${CMAKE_BINARY_DIR}/ampkit_pch.cpp")
+# ampkit_make_precompiled_header(NAME HEADERS... [OPTIONS ...]): a precompiled
+# header that targets reuse; LibTorch's headers take far longer to parse than
+# any source file of ours.
+function(ampkit_make_precompiled_header name)
+  cmake_parse_arguments(ARG "" "" "HEADERS;OPTIONS" ${ARGN})
+  set(source "${CMAKE_BINARY_DIR}/${name}.cpp")
   file(CONFIGURE OUTPUT "${source}" CONTENT "") # keeps the time of an old one
-  add_library(ampkit_pch OBJECT "${source}")
-  ampkit_compile_settings(ampkit_pch)
-  target_precompile_headers(
-    ampkit_pch PRIVATE <torch/torch.h> <torch/library.h>
-    <ATen/autocast_mode.h>)
+  add_library(${name} OBJECT "${source}")
+  ampkit_compile_settings(${name})
+  target_compile_options(${name} PRIVATE ${ARG_OPTIONS})
+  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
 endfunction()
+
+# Each file pays for every template that the inline functions of its
+# precompiled header use: 3 s for all of <torch/torch.h>, 1 s for these.
+ampkit_make_precompiled_header(
+  ampkit_pch HEADERS <ATen/ATen.h> <ATen/autocast_mode.h> <torch/library.h>
+                     <torch/nn/module.h>)
+
+# Tests are compiled more often than they are run, and need all of LibTorch.
+set(AMPKIT_TEST_OPTIONS -O0)
+if(AMPKIT_BUILD_TESTS)
+  ampkit_make_precompiled_header(
+    ampkit_test_pch
+    HEADERS <torch/torch.h> <torch/library.h> <ATen/autocast_mode.h>
+    OPTIONS ${AMPKIT_TEST_OPTIONS})
+endif()
 
 # ampkit_add_objects(NAME SOURCES...): an object library with the shared
 # settings and precompiled header.
@@ -68,13 +86,21 @@ function(ampkit_add_program name)
   target_precompile_headers(${name} REUSE_FROM ampkit_pch)
 endfunction()
 
+# ampkit_add_test_program(NAME SOURCES...)
+function(ampkit_add_test_program name)
+  add_executable(${name} ${ARGN})
+  ampkit_compile_settings(${name})
+  target_compile_options(${name} PRIVATE ${AMPKIT_TEST_OPTIONS})
+  target_precompile_headers(${name} REUSE_FROM ampkit_test_pch)
+endfunction()
+
 # ampkit_add_test(NAME LAYERS io amp ... SOURCES ... LIBRARIES ...): one binary
 # a layer, linked with the objects of that layer and those below it only, so
 # that a call to a layer above fails to link. Binaries are few and large
 # because each process spends half a second loading LibTorch.
 function(ampkit_add_test name)
   cmake_parse_arguments(ARG "" "" "LAYERS;SOURCES;LIBRARIES" ${ARGN})
-  ampkit_add_program(${name} ${ARG_SOURCES})
+  ampkit_add_test_program(${name} ${ARG_SOURCES})
   foreach(layer ${ARG_LAYERS})
     target_link_libraries(${name} PRIVATE ampkit_${layer})
   endforeach()
@@ -91,5 +117,3 @@ function(ampkit_add_test name)
             --gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600)
 endfunction()
-
-ampkit_make_precompiled_header()

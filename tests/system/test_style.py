@@ -173,7 +173,7 @@ def compile_flags(entry):
             skip -= 1
         elif word in ("-o", "-c", "-include"):
             skip = 1
-        elif word not in ("-fpch-preprocess", "-Winvalid-pch", "-Werror"):
+        elif not word.startswith(("-fpch", "-Winvalid-pch", "-Werror", "--param")):
             flags.append(word)
     # Through ccache, the compiler itself is still among the words.
     while flags and not flags[0].startswith("-"):
