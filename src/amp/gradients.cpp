@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -49,11 +50,13 @@ void unscale_bf16_(
 
 std::vector<Gradient> defined_gradients(torch::optim::Optimizer& optimizer) {
   std::vector<Gradient> gradients;
+  // module.parameters() lists a tied parameter once for each of its names.
+  std::unordered_set<const c10::TensorImpl*> seen;
   for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
     auto& parameters = optimizer.param_groups()[g].params();
     for (size_t i = 0; i < parameters.size(); ++i) {
       at::Tensor& grad = parameters[i].mutable_grad();
-      if (grad.defined()) {
+      if (grad.defined() && seen.insert(grad.unsafeGetTensorImpl()).second) {
         gradients.push_back({values_of(grad), parameters[i], g, i});
       }
     }

@@ -18,8 +18,8 @@ struct Gradient {
   size_t index = 0;
 };
 
-/// The defined gradients, in the optimizer's order. Sparse fp16 ones are
-/// coalesced first: what is added up must not overflow unseen.
+/// The defined gradients, each once, in the optimizer's order. Sparse fp16 ones
+/// are coalesced first: what is added up must not overflow unseen.
 std::vector<Gradient> defined_gradients(torch::optim::Optimizer& optimizer);
 
 bool any_gradient(const torch::optim::Optimizer& optimizer);

@@ -57,6 +57,14 @@ TEST_F(GradScalerTest, ScaleGrowsAfterTheIntervalAndOverflowRestartsTheCount) {
   EXPECT_EQ(scaler_.get_scale(), 4.0);
 }
 
+TEST_F(GradScalerTest, TiedWeightListedTwiceIsUnscaledOnce) {
+  torch::optim::SGD twice({weight_, weight_}, torch::optim::SGDOptions(1.0));
+  scaler_.scale(torch::ones({}));
+  set_grad(4, 8);
+  scaler_.unscale_(twice);
+  EXPECT_TRUE(weight_.grad().equal(torch::tensor({1.0F, 2.0F})));
+}
+
 TEST_F(GradScalerTest, ScaleHasAFloorSoThatNoGoodStepIsPoisoned) {
   for (int i = 0; i < 300; ++i) {
     iterate(kNan, kNan);
@@ -104,6 +112,18 @@ TEST_F(GradScalerTest, ClippingActsOnTheUnscaledNormAndReportsIt) {
   // torch's factor is 2.5 / (5 + 1e-6)
   EXPECT_TRUE(weight_.allclose(torch::tensor({1 - 1.5F, 2 - 2.0F}), 0, 1e-6))
       << weight_;
+}
+
+TEST_F(GradScalerTest, ASkippedStepHasNoNorm) {
+  scaler_.scale(torch::ones({}));
+  set_grad(4, kInf);
+  const StepResult result = scaler_.step(sgd_, {.max_norm = 2.5});
+  EXPECT_TRUE(result.skipped());
+  EXPECT_TRUE(std::isnan(result.grad_norm())) << result.grad_norm();
+  const StepResult finite(torch::ones({}), torch::ones({}));
+  EXPECT_TRUE(std::isnan(finite.grad_norm())) << finite.grad_norm();
+  const StepResult taken(torch::zeros({}), torch::ones({}));
+  EXPECT_EQ(taken.grad_norm(), 1.0);
 }
 
 TEST_F(GradScalerTest, NonFiniteNormSkipsEvenWhenDisabledAndLeavesGradients) {

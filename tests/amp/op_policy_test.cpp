@@ -153,7 +153,9 @@ TEST(OpPolicyTest, AnEditedOpFollowsItsNewRuleAndOthersDoNot) {
   EXPECT_EQ(torch::gelu(low).scalar_type(), torch::kFloat);
   EXPECT_EQ(torch::mm(x, x).scalar_type(), torch::kFloat);
   EXPECT_EQ(torch::mm(low, low).scalar_type(), torch::kBFloat16);
-  EXPECT_EQ(torch::bmm(x.unsqueeze(0), x.unsqueeze(0)).scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(
+      torch::bmm(x.unsqueeze(0), x.unsqueeze(0)).scalar_type(),
+      torch::kBFloat16);
   EXPECT_EQ(torch::relu(low).scalar_type(), torch::kBFloat16);
   EXPECT_EQ(ops.entry("gelu", at::kCPU).reason, "saturates");
 }
