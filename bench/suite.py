@@ -231,6 +231,17 @@ SUITE = [
         bound=0.01,
     ),
     Benchmark(
+        name="controller",
+        work="50 steps of a GPT of 3.7 M parameters in bf16, watched by a "
+        "PrecisionController as it is by default; to the same without it",
+        ours=Ours(("gpt_step", "bf16-mixed", "50", "controlled")),
+        peer=Ours(("gpt_step", "bf16-mixed", "50")),
+        goal=1.02,
+        threads=2,
+        reps=5,
+        bound=1e-6,
+    ),
+    Benchmark(
         name="activation_bytes",
         work="bytes that a GPT of 12 layers holds after forward, batch 32 x 128, beyond "
         "weights and batch: bf16-mixed to FP32, both ours",
