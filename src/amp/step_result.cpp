@@ -20,8 +20,11 @@ bool StepResult::stepped() const {
 }
 
 double StepResult::grad_norm() const {
-  return grad_norm_.defined() ? grad_norm_.item<double>() // waits likewise
-                              : std::numeric_limits<double>::quiet_NaN();
+  // The norm of a skipped step need not show what was wrong with it: a pass
+  // over the gradients that stops early leaves a finite one.
+  return grad_norm_.defined() && stepped()
+             ? grad_norm_.item<double>() // waits likewise
+             : std::numeric_limits<double>::quiet_NaN();
 }
 
 } // namespace ampkit

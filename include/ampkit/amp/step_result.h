@@ -14,15 +14,16 @@ class AMPKIT_API StepResult {
   static StepResult of(bool stepped);
 
   /// `found_inf`: shape [], non-zero if the step was skipped. `grad_norm`:
-  /// shape [], or undefined if it was not computed.
+  /// shape [], or undefined if it was not computed; of a skipped step, any
+  /// value.
   StepResult(at::Tensor found_inf, at::Tensor grad_norm);
 
   /// Synchronises with the device.
   bool stepped() const;
   bool skipped() const { return !stepped(); }
 
-  /// Total 2-norm of the unscaled gradients before clipping; NaN if it was not
-  /// computed. Synchronises with the device.
+  /// Total 2-norm of the unscaled gradients before clipping; NaN if the step
+  /// was skipped, or the norm not computed. Synchronises with the device.
   double grad_norm() const;
 
   /// fp32, shape [], on the device: non-zero if skipped. Does not synchronise.
