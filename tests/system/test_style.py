@@ -163,8 +163,17 @@ def test_every_page_is_in_the_index():
     assert {name for name in pages if f"({name})" not in index} == set()
 
 
+ONLY_GCC = (
+    "-fpch",
+    "-Winvalid-pch",
+    "-Wno-restrict",
+    "-Wno-stringop-overflow",
+    "--param",
+)
+
+
 def compile_flags(entry):
-    """The flags of a compile command, without GCC's precompiled header."""
+    """The flags of a compile command, without what only GCC knows."""
     words = shlex.split(entry["command"])[1:]
     flags = []
     skip = 0
@@ -173,7 +182,7 @@ def compile_flags(entry):
             skip -= 1
         elif word in ("-o", "-c", "-include"):
             skip = 1
-        elif not word.startswith(("-fpch", "-Winvalid-pch", "-Werror", "--param")):
+        elif not word.startswith(("-Werror", *ONLY_GCC)):
             flags.append(word)
     # Through ccache, the compiler itself is still among the words.
     while flags and not flags[0].startswith("-"):
