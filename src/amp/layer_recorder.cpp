@@ -15,6 +15,27 @@ bool is_counted(const at::Tensor& tensor) {
          (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
 }
 
+// Sees what is added to the gradient of one parameter.
+class ParameterHook : public torch::autograd::FunctionPostHook {
+ public:
+  ParameterHook(std::weak_ptr<LayerRecorder> recorder, int module)
+      : recorder_(std::move(recorder)), module_(module) {}
+
+  std::vector<at::Tensor> operator()(
+      const std::vector<at::Tensor>& outputs,
+      const std::vector<at::Tensor>& inputs) override {
+    if (const auto recorder = recorder_.lock(); recorder != nullptr) {
+      recorder->record(
+          LayerEvent::Kind::parameter_gradient, module_, inputs.at(0));
+    }
+    return outputs;
+  }
+
+ private:
+  std::weak_ptr<LayerRecorder> recorder_;
+  int module_;
+};
+
 } // namespace
 
 void LayerRecorder::set_mode(Mode mode, int64_t max_elements) {
@@ -23,20 +44,15 @@ void LayerRecorder::set_mode(Mode mode, int64_t max_elements) {
 }
 
 void LayerRecorder::watch_parameter(int module, const at::Tensor& parameter) {
-  const std::weak_ptr<LayerRecorder> weak = weak_from_this();
-  const auto hook = [weak, module](const at::Tensor& gradient) {
-    const auto self = weak.lock();
-    if (self != nullptr && self->mode_ == Mode::record) {
-      self->record(LayerEvent::Kind::parameter_gradient, module, gradient);
-    }
-  };
-  hooks_.push_back(
-      {.parameter = parameter, .place = parameter.register_hook(hook)});
+  auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+  const auto key = accumulator->add_post_hook(
+      std::make_unique<ParameterHook>(weak_from_this(), module));
+  hooks_.push_back({.accumulator = std::move(accumulator), .key = key});
 }
 
 void LayerRecorder::remove_hooks() {
   for (const Hook& hook : hooks_) {
-    hook.parameter.remove_hook(hook.place);
+    hook.accumulator->del_post_hook(hook.key);
   }
   hooks_.clear();
 }
@@ -54,8 +70,7 @@ void LayerRecorder::on_output(int module, const at::Tensor& output) {
   const int64_t generation = generation_;
   output.register_hook([weak, module, generation](const at::Tensor& gradient) {
     const auto self = weak.lock();
-    if (self != nullptr && self->mode_ == Mode::record &&
-        self->generation_ == generation) {
+    if (self != nullptr && self->generation_ == generation) {
       self->record(LayerEvent::Kind::output_gradient, module, gradient);
     }
   });
@@ -63,7 +78,7 @@ void LayerRecorder::on_output(int module, const at::Tensor& output) {
 
 void LayerRecorder::record(
     LayerEvent::Kind kind, int module, const at::Tensor& tensor) {
-  if (!tensor.defined() || !is_counted(tensor)) {
+  if (mode_ == Mode::ignore || !tensor.defined() || !is_counted(tensor)) {
     return;
   }
   LayerEvent event{

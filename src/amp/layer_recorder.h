@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "amp/layer_statistics.h"
 #include "amp/module_binding.h"
@@ -34,8 +37,8 @@ class LayerRecorder : public ModuleObserver,
   enum class Mode : uint8_t { ignore, record };
   void set_mode(Mode mode, int64_t max_elements);
 
-  /// Sees the gradients that `parameter` gets from now on, until remove_hooks()
-  /// or the end of the recorder.
+  /// Sees the gradients that `parameter` gets from now on until remove_hooks(),
+  /// which leaves no trace in it. Not while a backward pass runs.
   void watch_parameter(int module, const at::Tensor& parameter);
   void remove_hooks();
 
@@ -47,12 +50,17 @@ class LayerRecorder : public ModuleObserver,
   /// Outputs that came by since the last call, recorded or not.
   int64_t take_output_count() { return outputs_.exchange(0); }
 
- private:
+  /// Unless ignoring.
   void record(LayerEvent::Kind kind, int module, const at::Tensor& tensor);
 
+ private:
+  // On the node that adds to a parameter's gradient: a tensor's own hooks leave
+  // an entry in it when they are removed.
   struct Hook {
-    at::Tensor parameter;
-    unsigned place = 0;
+    // A std::shared_ptr or a c10::intrusive_ptr, by LibTorch's version.
+    decltype(torch::autograd::impl::grad_accumulator(
+        std::declval<const at::Tensor&>())) accumulator;
+    uintptr_t key = 0;
   };
 
   const at::ScalarType low_;

@@ -60,6 +60,7 @@ std::vector<LayerStatistics> PrecisionController::Impl::statistics() const {
 void PrecisionController::Impl::begin_step() {
   observing_ = urgent_ || step_ % options_.sample_interval == 0;
   modules_.binding()->observer = observing_ ? recorder_.get() : nullptr;
+  recorder_->remove_hooks();
   if (!observing_) {
     recorder_->set_mode(LayerRecorder::Mode::ignore, 1);
     return;
@@ -68,8 +69,7 @@ void PrecisionController::Impl::begin_step() {
       LayerRecorder::Mode::record,
       urgent_ ? std::numeric_limits<int64_t>::max() : options_.sample_elements);
   for (const at::Tensor& parameter : parameters_) {
-    if (parameter.requires_grad() &&
-        hooked_.insert(parameter.unsafeGetTensorImpl()).second) {
+    if (parameter.requires_grad()) {
       recorder_->watch_parameter(
           modules_.binding()->find(parameter), parameter);
     }

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -121,7 +120,6 @@ class PrecisionController::Impl {
   const std::vector<at::Tensor> parameters_;
   const std::vector<at::Tensor> buffers_;
   std::shared_ptr<LayerRecorder> recorder_;
-  std::unordered_set<const c10::TensorImpl*> hooked_;
 
   std::vector<ControlledLayer> layers_;
   std::vector<PrecisionMove> moves_;

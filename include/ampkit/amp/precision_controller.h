@@ -127,7 +127,7 @@ struct PrecisionControllerOptions {
 /// A layer is a module with parameters of its own. At an observed step the
 /// outputs of its ops, their gradients and the gradients of its parameters are
 /// counted; forward passes without gradients are not. Steps that are not
-/// observed cost a test of one pointer an op and of one flag a parameter.
+/// observed cost a test of one pointer an op.
 ///
 /// The counts of tensors on a GPU stay there until update(), which waits for
 /// them once per observed step. Call update() and check_rollout() outside of
