@@ -2,11 +2,6 @@
 
 import re
 
-import pytest
-
-# Each trains something, for some seconds.
-pytestmark = pytest.mark.slow
-
 
 def run_example(run, build, name, *arguments, status=0):
     program = build / "examples" / name / name.split("_", 1)[1]

@@ -10,9 +10,6 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONSUMER = ROOT / "tests" / "consumer"
 
-# Whole projects are configured and compiled here.
-pytestmark = pytest.mark.slow
-
 
 def cached(build, name):
     """The value of a variable in a build folder's CMake cache."""
@@ -91,6 +88,7 @@ def test_package_refuses_another_libtorch(run, installed, tmp_path):
     assert "99.1.0 was found at" in text
 
 
+@pytest.mark.slow
 def test_shared_subdirectory_consumer_runs(run, torch_dir, long_run):
     """Builds the library again, shared and in haste; it stays for next time."""
     if not long_run:
@@ -109,6 +107,7 @@ def test_shared_subdirectory_consumer_runs(run, torch_dir, long_run):
     assert "tests" not in os.listdir(build / "ampkit")
 
 
+@pytest.mark.slow
 def test_each_public_header_compiles_on_its_own(run, build):
     command = ["cmake", "--build", build, "--target"]
     run([*command, "all_verify_interface_header_sets"], timeout=1800)
@@ -120,6 +119,7 @@ def code_block(language):
     return re.search(rf"^```{language}\n(.*?)^```", text, re.M | re.S)[1]
 
 
+@pytest.mark.slow
 def test_readme_example_trains(compile_project, run, tmp_path):
     example = code_block("cpp")
     assert len(example.splitlines()) <= 25
