@@ -13,6 +13,7 @@ PrecisionController::Impl::Impl(
     std::vector<at::Tensor> parameters,
     std::vector<at::Tensor> buffers)
     : options_(options),
+      rollout_(options.rollout.value_or(PrecisionRolloutOptions{})),
       modules_(modules),
       parameters_(std::move(parameters)),
       buffers_(std::move(buffers)),

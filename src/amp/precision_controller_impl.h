@@ -116,6 +116,7 @@ class PrecisionController::Impl {
   bool within_bounds(const Deviation& deviation) const;
 
   const PrecisionControllerOptions options_;
+  const PrecisionRolloutOptions rollout_; // the defaults if there is none
   const BoundModulePolicy modules_;
   const std::vector<at::Tensor> parameters_;
   const std::vector<at::Tensor> buffers_;

@@ -110,7 +110,7 @@ class PrecisionController::Impl::RestoredState {
 
 void PrecisionController::Impl::plan_rollout() {
   const auto size = static_cast<int64_t>(layers_.size());
-  const int64_t group = options_.rollout->group;
+  const int64_t group = rollout_.group;
   for (int64_t first = 0; first < size; first += group) {
     groups_.emplace_back(first, std::min(size, first + group));
   }
@@ -144,7 +144,7 @@ bool PrecisionController::Impl::check_rollout(
       options_.rollout.has_value(),
       "PrecisionController::check_rollout: no roll-out was asked for; set "
       "PrecisionControllerOptions::rollout");
-  if (step_ - last_check_ < options_.rollout->interval) {
+  if (step_ - last_check_ < rollout_.interval) {
     return false;
   }
   const auto parameters = trained_parameters();
@@ -233,8 +233,8 @@ PrecisionController::Impl::Deviation PrecisionController::Impl::compare(
 bool PrecisionController::Impl::within_bounds(
     const Deviation& deviation) const {
   // False for NaN.
-  return deviation.loss <= options_.rollout->loss_bound &&
-         deviation.gradient <= options_.rollout->gradient_bound;
+  return deviation.loss <= rollout_.loss_bound &&
+         deviation.gradient <= rollout_.gradient_bound;
 }
 
 std::string PrecisionController::Impl::text(const Deviation& deviation) const {
@@ -243,11 +243,11 @@ std::string PrecisionController::Impl::text(const Deviation& deviation) const {
       " the bounds of float32: loss off by ",
       deviation.loss,
       " (bound ",
-      options_.rollout->loss_bound,
+      rollout_.loss_bound,
       "), gradient by ",
       deviation.gradient,
       " (bound ",
-      options_.rollout->gradient_bound,
+      rollout_.gradient_bound,
       ")");
 }
 

@@ -40,6 +40,7 @@ struct TensorStatistics {
   bool operator==(const TensorStatistics&) const = default;
 };
 
+/// What a controller knows of one layer.
 struct LayerStatistics {
   std::string module; ///< its path
   /// That its last output had; Undefined: none was seen.
