@@ -189,8 +189,8 @@ def test_words_beside_files_in_zsh(scripts, folder):
     type_into(
         ["zsh", "-f", "-i"],
         ["autoload -Uz compinit && compinit -u", f"source {scripts / 'zsh'}"],
-        "ampkit ops --policy stri\t--device cu\t",
-        "--policy strict --device cuda",
+        "ampkit ops --policy stri\t",
+        "--policy strict",
         folder,
     )
 
