@@ -17,7 +17,10 @@ namespace {
 // LibTorch's header has the lists of CUDA. Those of CPU are in its source only:
 // what is neither here nor below but has a kernel is on the float32 list.
 constexpr std::string_view kCudaLower[] = {
-    AT_FORALL_LOWER_PRECISION_FP(AMPKIT_FULL_NAME)};
+    AT_FORALL_LOWER_PRECISION_FP(AMPKIT_FULL_NAME)
+    // Registered by LibTorch's source besides the header's list.
+    "cudnn_convolution",
+    "cudnn_convolution_transpose"};
 constexpr std::string_view kCudaPromote[] = {
     AT_FORALL_PROMOTE(AMPKIT_FULL_NAME)};
 constexpr std::string_view kCudaRefuse[] = {"binary_cross_entropy"};
