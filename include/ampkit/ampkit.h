@@ -14,6 +14,7 @@
 #include <ampkit/amp/precision.h>
 #include <ampkit/amp/precision_controller.h>
 #include <ampkit/amp/precision_policy.h>
+#include <ampkit/amp/recompute.h>
 #include <ampkit/amp/script_issues.h>
 #include <ampkit/amp/script_module.h>
 #include <ampkit/amp/step_result.h>

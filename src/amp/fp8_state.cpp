@@ -6,6 +6,7 @@
 
 #include "amp/fp8_function.h"
 #include "amp/fp8_matmul.h"
+#include "amp/thread_autocast.h"
 
 namespace ampkit {
 namespace {
@@ -135,7 +136,7 @@ at::Tensor Fp8State::product(
   }
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(
       c10::autocast_dispatch_keyset);
-  ++place->products;
+  place->products += thread_autocast().recomputing ? 0 : 1;
   return fp8_product(shared_from_this(), *place, input, weight, bias, dtype);
 }
 

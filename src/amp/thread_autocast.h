@@ -39,6 +39,8 @@ struct ThreadAutocast {
   /// The bound module whose parameter was used last, -1 if that of another
   /// module was: ops without parameters run as their neighbour before.
   int current_module = -1;
+  /// Whether a checkpoint() runs its function again, which nobody is to count.
+  bool recomputing = false;
 
   bool& of(c10::DeviceType type) { return by_ampkit[device_slot(type)]; }
 
@@ -59,7 +61,7 @@ struct ThreadAutocast {
 
   /// Tells the observer of the bound modules, if any.
   void observe(int module, const at::Tensor& output) const {
-    if (module >= 0 && policy->modules->observer != nullptr) {
+    if (module >= 0 && policy->modules->observer != nullptr && !recomputing) {
       policy->modules->observer->on_output(module, output);
     }
   }

@@ -1,0 +1,104 @@
+#include <ampkit/amp/autocast.h>
+#include <ampkit/amp/recompute.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gtest/gtest.h>
+
+#include "recompute_support.h"
+
+namespace ampkit {
+namespace {
+
+/// Counts what LibTorch's CPU allocator gives to this thread and takes back.
+class Memory : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(
+      void* /*pointer*/,
+      int64_t size,
+      size_t /*total_allocated*/,
+      size_t /*total_reserved*/,
+      c10::Device /*device*/) override {
+    held += size;
+    peak = std::max(peak, held);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  int64_t held = 0;
+  int64_t peak = 0;
+};
+
+/// Eight blocks on a batch of 64, one float32 activation 8 KiB.
+class RecomputeMemoryTest : public testing::Test {
+ protected:
+  at::Tensor loss(bool recomputed) {
+    at::Tensor y = input_;
+    for (Block& block : blocks_) {
+      y = recomputed ? checkpoint(block, y) : block(y);
+    }
+    return y.sum();
+  }
+
+  // What a whole step needs at most beyond its gradients, and what forward
+  // leaves held.
+  std::pair<int64_t, int64_t> step(bool recomputed) {
+    loss(false).backward(); // the gradients are there from now on
+    const auto memory = std::make_shared<Memory>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, memory);
+    auto result = loss(recomputed);
+    const int64_t held = memory->held;
+    result.backward();
+    result = at::Tensor();
+    EXPECT_EQ(memory->held, 0);
+    return {held, memory->peak};
+  }
+
+  std::vector<Block> blocks_ = make_blocks(8);
+  at::Tensor input_ = torch::randn({64, 32}).requires_grad_();
+};
+
+TEST_F(RecomputeMemoryTest, ForwardKeepsLittleMoreThanTheInputsOfTheBlocks) {
+  const auto [plain, plain_peak] = step(false);
+  const auto [held, peak] = step(true);
+  constexpr int64_t kInputs = 8 * 64 * 32 * 4;
+  constexpr int64_t kGenerators = 8 * 8192; // a bit over 5000 bytes each
+  EXPECT_LT(held, kInputs + kGenerators);
+  EXPECT_LT(held, plain / 4) << plain;
+  EXPECT_LT(peak, plain_peak / 2) << plain_peak;
+}
+
+TEST_F(RecomputeMemoryTest, ValuesThatAPassDidNotAskForAreFreedAtItsEnd) {
+  const auto weight = torch::randn({32}).requires_grad_();
+  const auto memory = std::make_shared<Memory>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, memory);
+  const auto y =
+      checkpoint(
+          [weight](const at::Tensor& x) { return x.exp() + weight.exp(); },
+          input_)
+          .sum();
+  const int64_t before = memory->held;
+  // Nothing of x.exp() is asked for.
+  torch::autograd::grad({y}, {weight}, {}, /*retain_graph=*/true);
+  EXPECT_EQ(memory->held, before);
+}
+
+TEST_F(RecomputeMemoryTest, InnerCheckpointGivesUpItsInputToTheOuterOne) {
+  const auto held = [this](bool nested) {
+    const auto memory = std::make_shared<Memory>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, memory);
+    const auto y = checkpoint(
+        {.preserve_rng_state = false},
+        [this, nested](at::Tensor x) {
+          for (Block& block : blocks_) {
+            x = nested ? checkpoint({.preserve_rng_state = false}, block, x)
+                       : block(x);
+          }
+          return x;
+        },
+        input_);
+    return memory->held;
+  };
+  EXPECT_EQ(held(true), held(false));
+}
+
+} // namespace
+} // namespace ampkit
