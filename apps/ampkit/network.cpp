@@ -102,10 +102,6 @@ const ModulePolicy::Rule* rule_of(
   return found == rules.rend() ? nullptr : &*found;
 }
 
-std::string with_reason(const std::string& what, const std::string& reason) {
-  return reason.empty() ? what : what + ": " + reason;
-}
-
 // A module rule bends low precision, and the ops without a rule; what an op
 // policy has in float32 stays there.
 void decide(
@@ -116,16 +112,18 @@ void decide(
   const bool in_float = op && op->rule == OpRule::float32;
   if (rule != nullptr && (lower || (rule->dtype == at::kFloat && !in_float))) {
     row.runs_in = dtype_name(rule->dtype);
-    row.reason = with_reason("'" + rule->pattern + "'", rule->reason);
+    row.by = "'" + rule->pattern + "'";
+    row.reason = rule->reason;
     return;
   }
   if (!op) {
     row.runs_in = "by op";
-    row.reason = "as each of its ops";
+    row.reason = "no module of LibTorch's: each of its ops has its own rule";
     return;
   }
   row.runs_in = in_float ? "float32" : lower ? "16 bits" : "inputs'";
-  row.reason = with_reason(op->op, op->reason);
+  row.by = op->op;
+  row.reason = op->reason;
 }
 
 template <class Module>

@@ -15,6 +15,7 @@ struct ModuleRow {
   std::string type; ///< "BatchNorm2d"
   std::string runs_in; ///< "float32", "16 bits", "inputs'", "by op"
   int64_t parameters = 0;
+  std::string by; ///< the op or the pattern that decided
   std::string reason;
 };
 

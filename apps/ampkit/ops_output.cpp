@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <sstream>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -111,6 +112,7 @@ Json network_json(const OutputHead& head, const NetworkReport& report) {
          {"type", row.type},
          {"runs_in", row.runs_in},
          {"parameters", row.parameters},
+         {"by", row.by},
          {"reason", row.reason}});
   }
   for (const auto& use : report.rules) {
@@ -169,21 +171,44 @@ void print_ops_table(
   }
 }
 
+// Each op and pattern that decided something, once.
+void print_reasons(
+    std::ostream& out, const std::vector<ModuleRow>& rows, size_t width) {
+  std::vector<std::string> told;
+  out << "\n";
+  for (const auto& row : rows) {
+    if (row.by.empty() || std::ranges::count(told, row.by) > 0) {
+      continue;
+    }
+    told.push_back(row.by);
+    out << fmt::format("{:<{}}  ", row.by, width)
+        << wrapped(row.reason, width + 2) << "\n";
+  }
+}
+
 // Which lines of the policy did something here, and which found nothing.
 void print_rule_uses(
     std::ostream& out, const std::vector<ModulePolicy::RuleUse>& rules) {
   if (rules.empty()) {
     return;
   }
-  out << "\nrules for modules\n";
+  out << "\n";
+  std::string idle;
   for (const auto& use : rules) {
-    out << fmt::format(
-        "  {} = {}: {}\n",
-        use.rule.pattern.empty() ? "\"\"" : use.rule.pattern,
-        dtype_text(use.rule.dtype),
-        use.modules == 0   ? "nothing here"
-        : use.modules == 1 ? "1 module"
-                           : fmt::format("{} modules", use.modules));
+    const auto pattern = "'" + use.rule.pattern + "'";
+    if (use.modules == 0) {
+      idle += (idle.empty() ? "" : ", ") + pattern;
+    } else {
+      out << fmt::format(
+          "{} = {}: {} of the modules\n",
+          pattern,
+          dtype_text(use.rule.dtype),
+          use.modules);
+    }
+  }
+  if (!idle.empty()) {
+    constexpr std::string_view kIdle = "without effect here: ";
+    out << kIdle << wrapped(idle, kIdle.size()) << "\n";
   }
 }
 
@@ -196,23 +221,26 @@ void print_tree(
   };
   size_t path = 6;
   size_t type = 4;
+  size_t by = 2;
   for (const auto& row : report.modules) {
     path = std::max(path, shown(row.path).size());
     type = std::max(type, row.type.size());
+    by = std::max(by, row.by.size());
   }
-  const auto columns = [&](auto a, auto b, auto c, auto d) {
-    return fmt::format(
-        "{:<{}}  {:<{}}  {:<8}  {:>11}  ", a, path, b, type, c, d);
+  const auto print_line = [&](auto a, auto b, auto c, auto d, auto e) {
+    out << fmt::format(
+        "{:<{}}  {:<{}}  {:>11}  {:<8}  {}\n", a, path, b, type, c, d, e);
   };
-  out << columns("module", "type", "runs in", "parameters") << "why\n";
+  print_line("module", "type", "parameters", "runs in", "by");
   for (const auto& row : report.modules) {
-    const auto text = columns(
+    print_line(
         shown(row.path),
         row.type,
+        with_separators(row.parameters),
         row.runs_in,
-        with_separators(row.parameters));
-    out << text << wrapped(row.reason, text.size()) << "\n";
+        row.by);
   }
+  print_reasons(out, report.modules, by);
   print_rule_uses(out, report.rules);
 }
 
@@ -253,11 +281,12 @@ void print_network(
   } else {
     for (const auto& row : report.modules) {
       out << fmt::format(
-          "{}\t{}\t{}\t{}\t{}\n",
+          "{}\t{}\t{}\t{}\t{}\t{}\n",
           row.path,
           row.type,
           row.runs_in,
           row.parameters,
+          row.by,
           row.reason);
     }
   }

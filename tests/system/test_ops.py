@@ -150,21 +150,24 @@ def test_terminal_gets_groups_within_its_width(program, rules):
 
 
 def rows(text):
-    """path: (type, runs in, parameters, reason) of a tree in a pipe."""
+    """path: (type, runs in, parameters, by, reason) of a tree in a pipe."""
     lines = [line.split("\t") for line in text.splitlines()]
     return {path: rest for path, *rest in lines}
 
 
 def test_tree_of_a_network_of_the_zoo(program, ops):
     tree = rows(ops("--tree", "gpt", "--policy", "nlp"))
-    kind, dtype, parameters, reason = tree["h.0.mlp.c_proj"]
-    assert (kind, dtype, parameters) == ("Linear", "float32", "16448")
-    assert reason.startswith("'**.mlp.c_proj': ")
+    assert tree["h.0.mlp.c_proj"][:4] == [
+        *("Linear", "float32", "16448", "'**.mlp.c_proj'")
+    ]
+    assert "the residual" in tree["h.0.mlp.c_proj"][4]
     assert tree["h.0.mlp.c_fc"][1] == "16 bits"
     assert tree["h.0.ln_1"][1] == "float32"
     text = in_terminal([program, "ops", "--tree", "gpt", "--policy", "nlp"])
-    assert "**.mlp.c_proj = float32: 2 modules" in text
-    assert "**.fc2 = float32: nothing here" in text
+    assert "'**.mlp.c_proj' = float32: 2 of the modules" in text
+    idle = " ".join(text[text.index("without effect here: ") :].split())
+    assert "'**.fc2'" in idle and "c_proj" not in idle
+    assert max(map(len, text.splitlines())) <= 80
 
 
 class Small(torch.nn.Module):
