@@ -32,4 +32,6 @@
 #include <ampkit/optim/ema.h>
 #include <ampkit/optim/schedule.h>
 #include <ampkit/optim/sgd.h>
+#include <ampkit/optim/swa.h>
+#include <ampkit/optim/update_bn.h>
 #include <ampkit/version.h>

@@ -1,9 +1,10 @@
+#include <ampkit/optim/one_cycle.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
 
-#include <ampkit/optim/schedule.h>
 #include <c10/util/Exception.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>

@@ -40,6 +40,48 @@ TEST_F(ScheduleTest, SkippedStepsDontAdvance) {
   EXPECT_EQ(schedule.steps(), 3);
 }
 
+TEST_F(ScheduleTest, StepDoesNotDecayOneStepLate) {
+  StepLR schedule(sgd_, {.step_size = 2, .gamma = 0.5});
+  std::vector<double> rates;
+  for (int step = 0; step < 6; ++step) {
+    rates.push_back(lr());
+    schedule.step();
+  }
+  EXPECT_EQ(rates, (std::vector<double>{1, 1, 0.5, 0.5, 0.25, 0.25}));
+}
+
+TEST_F(ScheduleTest, MilestonesListedTwiceCountTwice) {
+  MultiStepLR schedule(sgd_, {.milestones = {2, 1, 2}, .gamma = 0.5});
+  schedule.step();
+  EXPECT_EQ(lr(), 0.5);
+  schedule.step();
+  EXPECT_EQ(lr(), 0.125);
+}
+
+TEST_F(ScheduleTest, RestartsSoFarApartThatTheyOverflowNeverCome) {
+  CosineAnnealingWarmRestarts schedule(
+      sgd_, {.T_0 = 2, .T_mult = std::numeric_limits<int64_t>::max()});
+  for (int step = 0; step < 5; ++step) {
+    schedule.step();
+  }
+  EXPECT_DOUBLE_EQ(lr(), 1.0);
+}
+
+TEST_F(ScheduleTest, SwaStartsFromThePresentRate) {
+  sgd_.param_groups()[0].options().set_lr(0.25);
+  SWALR schedule(
+      sgd_, {.swa_lr = {0.75, 0.5}, .anneal_epochs = 4, .cosine = false});
+  EXPECT_EQ(lr(0), 0.25);
+  schedule.step();
+  schedule.step();
+  EXPECT_DOUBLE_EQ(lr(0), 0.5);
+  EXPECT_DOUBLE_EQ(lr(1), 0.5);
+  for (int step = 0; step < 9; ++step) {
+    schedule.step();
+  }
+  EXPECT_EQ(lr(0), 0.75);
+}
+
 TEST_F(ScheduleTest, WorksOnStockOptimizers) {
   torch::optim::Adam adam(
       {torch::ones({1}).requires_grad_()}, torch::optim::AdamOptions(2.0));
@@ -112,6 +154,16 @@ TEST(ScheduleStateTest, ResumesAtAnyStep) {
       WarmupCosineLROptions{.warmup_steps = 3, .total_steps = 8});
   expect_resumes<OneCycleLR>(
       OneCycleLROptions{.max_lr = {1.0}, .total_steps = 9});
+  expect_resumes<StepLR>(StepLROptions{.step_size = 2});
+  expect_resumes<MultiStepLR>(MultiStepLROptions{.milestones = {3, 5}});
+  expect_resumes<CosineAnnealingWarmRestarts>(
+      CosineAnnealingWarmRestartsOptions{.T_0 = 2, .T_mult = 2});
+  expect_resumes<PolynomialLR>(PolynomialLROptions{.power = 1.7});
+  expect_resumes<WarmupPolynomialLR>(
+      WarmupPolynomialLROptions{.warmup_steps = 3, .total_steps = 7});
+  expect_resumes<WarmupStableDecayLR>(WarmupStableDecayLROptions{
+      .warmup_steps = 2, .stable_steps = 2, .decay_steps = 4});
+  expect_resumes<SWALR>(SWALROptions{.swa_lr = {0.05}, .anneal_epochs = 6});
 }
 
 TEST_F(ScheduleTest, StatesThatDontFitAreRefusedUnchanged) {
@@ -151,17 +203,54 @@ TEST_F(ScheduleTest, OptionsOutOfRangeNameTheField) {
       WarmupCosineLR(sgd_, {.warmup_steps = 5, .total_steps = 5}),
       c10::ValueError,
       "total_steps must be >= 6");
+  EXPECT_ERROR(StepLR(sgd_, {}), c10::ValueError, "step_size must be >= 1");
   EXPECT_ERROR(
-      SequentialLR(sgd_, {LinearLROptions{}}, {3}),
-      c10::ValueError,
-      "one milestone fewer");
+      StepLR(sgd_, {.step_size = 1, .gamma = -1}), c10::ValueError, "gamma");
   EXPECT_ERROR(
-      SequentialLR(
-          sgd_,
-          {LinearLROptions{}, LinearLROptions{}, LinearLROptions{}},
-          {3, 3}),
+      MultiStepLR(sgd_, {.milestones = {3, -1}}),
       c10::ValueError,
-      "increase");
+      "milestones must be >= 0, got -1");
+  EXPECT_ERROR(CosineAnnealingWarmRestarts(sgd_, {}), c10::ValueError, "T_0");
+  EXPECT_ERROR(
+      CosineAnnealingWarmRestarts(sgd_, {.T_0 = 1, .T_mult = 0}),
+      c10::ValueError,
+      "T_mult");
+  EXPECT_ERROR(
+      PolynomialLR(sgd_, {.total_iters = -1}), c10::ValueError, "total_iters");
+  EXPECT_ERROR(PolynomialLR(sgd_, {.power = -1}), c10::ValueError, "power");
+  EXPECT_EQ(lr(), 1.0) << "nothing was set";
+}
+
+TEST_F(ScheduleTest, OptionsOfTransformersSchedulesAreChecked) {
+  EXPECT_ERROR(
+      WarmupPolynomialLR(sgd_, {.warmup_steps = 5, .total_steps = 5}),
+      c10::ValueError,
+      "total_steps must be >= 6");
+  EXPECT_ERROR(
+      WarmupPolynomialLR(
+          sgd_, {.total_steps = 5, .lr_end = 0.5, .lr_init = 0.5}),
+      c10::ValueError,
+      "lr_end must be smaller than lr_init 0.5");
+  EXPECT_ERROR(
+      WarmupStableDecayLR(sgd_, {.stable_steps = -1}),
+      c10::ValueError,
+      "stable_steps");
+  EXPECT_ERROR(
+      WarmupStableDecayLR(sgd_, {.min_lr_ratio = 1.5}),
+      c10::ValueError,
+      "min_lr_ratio must be in [0, 1], got 1.5");
+  EXPECT_EQ(lr(), 1.0) << "nothing was set";
+}
+
+TEST_F(ScheduleTest, SwaChecksItsOptions) {
+  EXPECT_ERROR(SWALR(sgd_, {}), c10::ValueError, "swa_lr", "got 0");
+  EXPECT_ERROR(
+      SWALR(sgd_, {.swa_lr = {1, 2, 3}}), c10::ValueError, "each of the 2");
+  EXPECT_ERROR(SWALR(sgd_, {.swa_lr = {-1}}), c10::ValueError, "swa_lr");
+  EXPECT_ERROR(
+      SWALR(sgd_, {.swa_lr = {1}, .anneal_epochs = -1}),
+      c10::ValueError,
+      "anneal_epochs");
   EXPECT_EQ(lr(), 1.0) << "nothing was set";
 }
 

@@ -1,18 +1,9 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include <ATen/core/Tensor.h>
 
 #include <ampkit/export.h>
-#include <ampkit/io/state_dict.h>
-
-namespace torch::nn {
-class Module;
-} // namespace torch::nn
+#include <ampkit/optim/averaged_weights.h>
 
 namespace ampkit::optim {
 
@@ -39,10 +30,8 @@ struct ExponentialMovingAverageOptions {
 ///       evaluate(*model);   // with the averages
 ///     }
 ///
-/// Averages of 16-bit weights are fp32, since 16 bits would absorb the small
-/// moves; integer buffers are averaged and truncated as in Python. Tied
-/// parameters count once. Does not wait for the device. Not thread-safe.
-class AMPKIT_API ExponentialMovingAverage {
+/// Integer buffers are averaged and truncated as in Python.
+class AMPKIT_API ExponentialMovingAverage : public AveragedWeights {
  public:
   /// Takes the tensors that `module` has now. Throws c10::ValueError if `decay`
   /// is out of range or there is no parameter.
@@ -50,56 +39,15 @@ class AMPKIT_API ExponentialMovingAverage {
       const torch::nn::Module& module,
       const ExponentialMovingAverageOptions& options = {});
 
-  /// Throws c10::Error while the averages are swapped in.
-  void update();
-
-  /// While it lives, the module holds the averages, rounded to its dtypes; then
-  /// what it held before, to the last bit. Before the first update it changes
-  /// nothing.
-  class AMPKIT_API Swap {
-   public:
-    Swap(Swap&& other) noexcept;
-    Swap(const Swap&) = delete;
-    Swap& operator=(const Swap&) = delete;
-    Swap& operator=(Swap&&) = delete;
-    ~Swap();
-
-   private:
-    friend class ExponentialMovingAverage;
-    explicit Swap(ExponentialMovingAverage& owner);
-    ExponentialMovingAverage* owner_;
-    std::vector<at::Tensor> weights_;
-  };
-
-  /// Throws c10::Error if they are swapped in already. The result must not
-  /// outlive this object.
-  [[nodiscard]] Swap swap_in();
-
-  /// Updates so far.
-  int64_t updates() const { return updates_; }
-
-  /// Number of updates and averages, under the names of the module. Tensors are
-  /// shared: to freeze them, clone.
-  io::StateDict state_dict() const;
-
-  /// Throws c10::Error, having changed nothing, with all that does not fit.
-  void load_state_dict(const io::StateDict& state);
+ protected:
+  void move(
+      std::vector<at::Tensor>& averages,
+      const std::vector<at::Tensor>& sources) const override;
+  at::Tensor next_integers(
+      const at::Tensor& average, const at::Tensor& source) const override;
 
  private:
-  struct Entry {
-    std::string name;
-    at::Tensor source; // of the module
-    at::Tensor average;
-  };
-
-  void add(const std::string& name, const at::Tensor& source);
-  void move_averages();
-  std::string misfits(const io::StateDict& state) const;
-
-  ExponentialMovingAverageOptions options_;
-  std::vector<Entry> entries_;
-  int64_t updates_ = 0;
-  bool swapped_ = false;
+  double decay_;
 };
 
 } // namespace ampkit::optim
