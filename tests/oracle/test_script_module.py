@@ -108,7 +108,7 @@ def train(model, x, y, dtype, fixed_mode):
         # Buffers are not averaged: the present ones.
         average.module.load_state_dict(dict(model.named_buffers()), strict=False)
         evaluation = average.module.train(fixed_mode)(x[0])
-        model.load_state_dict(dict(average.module.named_buffers()), strict=False)
+    # The end of the swap gives the model its own buffers back.
     result = {"losses": torch.stack(losses), "evaluation": evaluation}
     return result | {f"model.{k}": v for k, v in model.state_dict().items()}
 

@@ -17,6 +17,10 @@ NAMES = [
     "startup",
     "loader",
     "small_resnet_fp32",
+    "autocast_call",
+    "policy_engine",
+    "controller",
+    "activation_bytes",
     "fashion_mnist_run",
 ]
 
