@@ -72,13 +72,22 @@ ampkit_make_precompiled_header(
                      <torch/nn/module.h>)
 
 # Tests are compiled more often than they are run, and need all of LibTorch.
-set(AMPKIT_TEST_OPTIONS -O0)
+# The definition is that of GTest's own targets: a precompiled header serves one
+# set of definitions.
+set(AMPKIT_TEST_OPTIONS -O0 -DGTEST_HAS_PTHREAD=1)
 if(AMPKIT_BUILD_TESTS)
   ampkit_make_precompiled_header(
     ampkit_test_pch
     HEADERS <torch/torch.h> <torch/library.h> <ATen/autocast_mode.h>
+            <gmock/gmock.h> <gtest/gtest.h>
     OPTIONS ${AMPKIT_TEST_OPTIONS})
 endif()
+
+# ampkit_without_torch(SOURCES...): those that include nothing of LibTorch but
+# c10. Without the precompiled header they compile in a third of the time.
+function(ampkit_without_torch)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
 
 # ampkit_add_objects(NAME SOURCES...): an object library with the shared
 # settings and precompiled header.
