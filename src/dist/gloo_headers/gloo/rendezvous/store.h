@@ -1,0 +1,25 @@
+#pragma once
+
+// See ../../../process_group_gloo.h.
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace gloo::rendezvous {
+
+/// Where ranks find each other. What ProcessGroupGloo::GlooStore overrides, and
+/// not in gloo's order. LibTorch does not export the destructor, so that a
+/// program that makes a GlooStore of this does not link.
+class Store {
+ public:
+  virtual ~Store();
+  virtual void set(const std::string& key, const std::vector<char>& data) = 0;
+  virtual std::vector<char> get(const std::string& key) = 0;
+  virtual void wait(const std::vector<std::string>& keys) = 0;
+  virtual void wait(
+      const std::vector<std::string>& keys,
+      const std::chrono::milliseconds& timeout) = 0;
+};
+
+} // namespace gloo::rendezvous
