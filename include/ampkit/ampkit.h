@@ -21,12 +21,16 @@
 #include <ampkit/error.h>
 #include <ampkit/io/checkpoint.h>
 #include <ampkit/io/checkpoint_directory.h>
+#include <ampkit/io/clone_module.h>
 #include <ampkit/io/event_file.h>
 #include <ampkit/io/json_lines.h>
 #include <ampkit/io/module_state.h>
+#include <ampkit/io/name_map.h>
 #include <ampkit/io/rng_state.h>
 #include <ampkit/io/safetensors.h>
 #include <ampkit/io/state_dict.h>
+#include <ampkit/io/torch_state.h>
+#include <ampkit/io/torch_value.h>
 #include <ampkit/optim/adamw.h>
 #include <ampkit/optim/clip.h>
 #include <ampkit/optim/ema.h>

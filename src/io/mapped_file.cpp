@@ -23,20 +23,20 @@ struct Descriptor {
 
 } // namespace
 
-MappedFile::MappedFile(const std::string& path) {
+MappedFile::MappedFile(const char* who, const std::string& path) {
   // O_NONBLOCK: opening a pipe by mistake must not wait for its writer.
   const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat status{};
   if (file.value < 0 || fstat(file.value, &status) != 0) {
-    throw_file_error("SafetensorsReader", "open", path);
+    throw_file_error(who, "open", path);
   }
   AMPKIT_CHECK_CHECKPOINT(
       S_ISREG(status.st_mode),
-      "SafetensorsReader: ",
+      who,
+      ": ",
       path,
       " is not a file, so that it cannot be mapped");
-  AMPKIT_CHECK_CHECKPOINT(
-      status.st_size > 0, "SafetensorsReader: ", path, " is empty");
+  AMPKIT_CHECK_CHECKPOINT(status.st_size > 0, who, ": ", path, " is empty");
   const auto size = static_cast<size_t>(status.st_size);
   // Without NORESERVE the kernel refuses files larger than the memory, since
   // every page of a writable private mapping might become a copy.
@@ -48,7 +48,7 @@ MappedFile::MappedFile(const std::string& path) {
       file.value,
       0);
   if (start == MAP_FAILED) {
-    throw_file_error("SafetensorsReader", "map", path);
+    throw_file_error(who, "map", path);
   }
   bytes_ = {static_cast<std::byte*>(start), size};
 }

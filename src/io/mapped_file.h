@@ -10,8 +10,9 @@ namespace ampkit::io::detail {
 /// is written becomes private, the file never changes.
 class MappedFile {
  public:
-  /// Throws CheckpointError if `path` is not a readable file or is empty.
-  explicit MappedFile(const std::string& path);
+  /// Throws CheckpointError if `path` is not a readable file or is empty; `who`
+  /// opens the message.
+  MappedFile(const char* who, const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

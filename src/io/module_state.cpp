@@ -8,36 +8,10 @@
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
+#include "io/module_members.h"
+
 namespace ampkit::io {
 namespace {
-
-void collect(
-    const torch::nn::Module& module,
-    const std::string& prefix,
-    StateDict& state) {
-  for (const auto& item : module.named_parameters(/*recurse=*/false)) {
-    if (item.value().defined()) {
-      state.set(prefix + item.key(), item.value());
-    }
-  }
-  for (const auto& item : module.named_buffers(/*recurse=*/false)) {
-    if (item.value().defined()) {
-      state.set(prefix + item.key(), item.value());
-    }
-  }
-  for (const auto& item : module.named_children()) {
-    if (item.value() != nullptr) {
-      collect(*item.value(), prefix + item.key() + ".", state);
-    }
-  }
-}
-
-// The tensors themselves, not detached: a tied parameter is the same object.
-StateDict members_of(const torch::nn::Module& module) {
-  StateDict state;
-  collect(module, "", state);
-  return state;
-}
 
 bool fits(
     const at::Tensor& member, const StateValue& value, bool convert_dtype) {
@@ -95,10 +69,40 @@ class Comparison {
         problems.empty(),
         "load_module_state: the state does not fit the module; nothing was "
         "loaded:",
-        problems);
+        problems,
+        hint());
   }
 
  private:
+  // What to do if every entry would fit under another prefix.
+  std::string hint() const {
+    if (members_.empty() || state_.empty()) {
+      return "";
+    }
+    const auto& ours = members_.entries().front().first;
+    const auto& theirs = state_.entries().front().first;
+    const bool longer = theirs.ends_with("." + ours);
+    if (!longer && !ours.ends_with("." + theirs)) {
+      return "";
+    }
+    const std::string prefix =
+        longer ? theirs.substr(0, theirs.size() - ours.size())
+               : ours.substr(0, ours.size() - theirs.size());
+    const StateDict& long_names = longer ? state_ : members_;
+    const StateDict& short_names = longer ? members_ : state_;
+    for (const auto& entry : short_names.entries()) {
+      if (!long_names.contains(prefix + entry.first)) {
+        return "";
+      }
+    }
+    return c10::str(
+        "\n  all names differ by a prefix: give rename = replace_prefixes({{\"",
+        longer ? prefix : "",
+        "\", \"",
+        longer ? "" : prefix,
+        "\"}})");
+  }
+
   void check_member(
       const std::string& name,
       const at::Tensor& member,
@@ -130,7 +134,7 @@ class Comparison {
 } // namespace
 
 StateDict module_state(const torch::nn::Module& module) {
-  const StateDict members = members_of(module);
+  const StateDict members = module_members(module);
   StateDict state;
   for (const auto& [name, value] : members.entries()) {
     state.set(name, std::get<at::Tensor>(value).detach());
@@ -140,9 +144,11 @@ StateDict module_state(const torch::nn::Module& module) {
 
 void load_module_state(
     torch::nn::Module& module,
-    const StateDict& state,
+    const StateDict& given,
     const LoadModuleStateOptions& options) {
-  const StateDict members = members_of(module);
+  const StateDict state =
+      options.rename ? renamed(given, options.rename) : given;
+  const StateDict members = module_members(module);
   Comparison(members, state).check(options);
   const at::NoGradGuard no_grad;
   for (const auto& [name, value] : members.entries()) {

@@ -49,7 +49,7 @@ at::Tensor copied(const TensorInfo& info, std::span<const std::byte> bytes) {
 
 SafetensorsReader::SafetensorsReader(std::string path)
     : path_(std::move(path)),
-      file_(std::make_shared<detail::MappedFile>(path_)) {
+      file_(std::make_shared<detail::MappedFile>("SafetensorsReader", path_)) {
   auto header = parse_safetensors_header(path_, file_->bytes());
   header_size_ = header.size;
   metadata_ = std::move(header.metadata);

@@ -190,5 +190,46 @@ TEST(ModuleStateTest, NamesOfATiedParameterMustAgree) {
   EXPECT_TRUE(module.weight.isnan().all().item<bool>());
 }
 
+TEST(ModuleStateTest, LoadsFromAndIntoTensorsThatAreNotContiguous) {
+  torch::nn::Linear layer(2, 3);
+  const auto memory = torch::zeros({2, 3});
+  layer->weight.set_data(memory.t());
+  const auto values = torch::arange(6.0).view({2, 3}).t();
+  StateDict state;
+  state.set("weight", values);
+  state.set("bias", torch::ones({1}).expand({3}));
+  load_module_state(*layer, state);
+  EXPECT_TRUE(layer->weight.equal(values));
+  EXPECT_TRUE(memory.equal(values.t()));
+  EXPECT_TRUE(layer->bias.equal(torch::ones({3})));
+}
+
+TEST(ModuleStateTest, RenamesWhileLoading) {
+  torch::nn::Linear layer(2, 3);
+  StateDict state;
+  state.set("module.kernel", torch::full({3, 2}, 2.0));
+  state.set("module.bias", torch::full({3}, 4.0));
+  const LoadModuleStateOptions options{
+      .rename = replace_patterns({{"^module\\.", ""}, {"^kernel$", "weight"}})};
+  load_module_state(*layer, state, options);
+  EXPECT_EQ(layer->weight.sum().item<float>(), 12);
+}
+
+TEST(ModuleStateTest, PrefixThatIsTheOnlyDifferenceIsPointedOut) {
+  torch::nn::Linear layer(2, 3);
+  StateDict state;
+  state.set_all("module", module_state(*layer));
+  EXPECT_ERROR(
+      load_module_state(*layer, state),
+      c10::Error,
+      R"(replace_prefixes({{"module.", ""}}))");
+  torch::nn::Sequential wrapped(layer);
+  StateDict bare = module_state(*layer);
+  EXPECT_ERROR(
+      load_module_state(*wrapped, bare),
+      c10::Error,
+      R"(replace_prefixes({{"", "0."}}))");
+}
+
 } // namespace
 } // namespace ampkit::io

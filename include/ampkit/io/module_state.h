@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ampkit/export.h>
+#include <ampkit/io/name_map.h>
 #include <ampkit/io/state_dict.h>
 
 namespace torch::nn {
@@ -15,6 +16,10 @@ struct LoadModuleStateOptions {
   bool strict = true;
   /// Convert between floating-point dtypes instead of refusing them.
   bool convert_dtype = false;
+  /// From the names of the state to those of the module; none: the same.
+  ///
+  ///     {.rename = replace_prefixes({{"module.", ""}})}
+  NameMap rename = {};
 };
 
 /// The parameters and buffers of `module` under the names, and in the order,
@@ -26,12 +31,14 @@ struct LoadModuleStateOptions {
 AMPKIT_API StateDict module_state(const torch::nn::Module& module);
 
 /// Copies the tensors of `state` into the parameters and buffers of `module`,
-/// from any device. Storages stay: optimizers, flat buffers and views see the
-/// new values, and autograd records nothing.
+/// from any device and any memory layout into any other. Storages stay:
+/// optimizers, masters, flat buffers and views see the new values, ties stay
+/// ties, and autograd records nothing.
 ///
 /// Throws c10::Error, having changed nothing, with the list of all entries that
 /// are missing or unexpected (unless strict is false) or that differ in shape
-/// or dtype (always). Of a parameter with several names (tied), one name in the
+/// or dtype (always). Where a prefix of all names is the difference, it says
+/// so. Of a parameter with several names (tied), one name in the
 /// state is enough; if it has more, their values must agree.
 AMPKIT_API void load_module_state(
     torch::nn::Module& module,
