@@ -9,8 +9,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
-#include "amp/silence.h"
 #include "amp/thread_autocast.h"
+#include "kernels/cpu_16bit.h"
+#include "kernels/silence.h"
 
 namespace ampkit {
 namespace {
@@ -120,6 +121,16 @@ struct Overridden<&at::_ops::addmm::call> {
   }
 };
 
+// What mkldnn_rnn_layer gives: output, hidden and cell state, workspace. oneDNN
+// has an LSTM in 16 bits only for processors with units for it, and throws on
+// others. It runs in FP32 there, and gives the dtype that it has elsewhere.
+using Lstm = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+Lstm rounded(const Lstm& result, at::ScalarType dtype) {
+  const auto& [output, hidden, cell, workspace] = result;
+  return {output.to(dtype), hidden.to(dtype), cell.to(dtype), workspace};
+}
+
 template <DeviceType kDevice, class Function, Function* kOp>
 struct LowPrecision;
 
@@ -139,11 +150,23 @@ struct LowPrecision<kDevice, Ret(Args...), kOp> {
     if (state.policy != nullptr) {
       return with_policy(state, dtype, args...);
     }
+    return cast_and_call(state, dtype, args...);
+  }
+
+ private:
+  static Ret cast_and_call(
+      ThreadAutocast& state, at::ScalarType dtype, Args... args) {
+    if constexpr (kDevice == DeviceType::CPU && std::is_same_v<Ret, Lstm>) {
+      if (kernels::cpu_16bit_route(dtype) ==
+          kernels::Cpu16BitRoute::through_fp32) {
+        const Caster cast{state, kDevice, at::kFloat};
+        return rounded((*kOp)(cast(args)...), dtype);
+      }
+    }
     const Caster cast{state, kDevice, dtype};
     return (*kOp)(cast(args)...);
   }
 
- private:
   static Ret with_policy(
       ThreadAutocast& state, at::ScalarType region, Args... args) {
     int module = -1;
@@ -195,8 +218,7 @@ struct LowPrecision<kDevice, Ret(Args...), kOp> {
       case OpRule::lower_precision:
         break;
     }
-    const Caster cast{state, kDevice, dtype};
-    return (*kOp)(cast(args)...);
+    return cast_and_call(state, dtype, args...);
   }
 };
 

@@ -56,6 +56,17 @@ std::vector<int64_t> geometry_of(const at::Tensor& tensor) {
 
 } // namespace
 
+at::Tensor CastCache::make_copy(
+    const Copies& copies, const at::Tensor& tensor, at::ScalarType dtype) {
+  auto copy = tensor.to(dtype);
+  if (copy.requires_grad()) {
+    copy.register_hook([passed = copies.passed](const at::Tensor& /*grad*/) {
+      passed->store(true);
+    });
+  }
+  return copy;
+}
+
 at::Tensor CastCache::cast(const at::Tensor& tensor, at::ScalarType dtype) {
   at::Tensor leaf = cacheable_leaf(tensor);
   if (!leaf.defined() || wrapped_or_traced(tensor)) {
@@ -64,35 +75,38 @@ at::Tensor CastCache::cast(const at::Tensor& tensor, at::ScalarType dtype) {
   const bool with_history =
       at::GradMode::is_enabled() && tensor.requires_grad();
   const auto version = static_cast<uint32_t>(leaf._version());
-  auto& entries = by_leaf_[leaf.unsafeGetTensorImpl()];
-  for (Entry& entry : entries) {
+  Copies& copies = by_leaf_[leaf.unsafeGetTensorImpl()];
+  if (copies.passed == nullptr || copies.passed->load()) {
+    copies = {.passed = std::make_shared<std::atomic<bool>>(false)};
+  }
+  for (Entry& entry : copies.entries) {
     if (entry.dtype == dtype && entry.with_history == with_history &&
         same_geometry(entry.geometry, tensor)) {
       const auto* storage = tensor.storage().unsafeGetStorageImpl();
       if (entry.version != version ||
           entry.storage.unsafeGetStorageImpl() != storage) {
-        entry.copy = tensor.to(dtype);
+        entry.copy = make_copy(copies, tensor, dtype);
         entry.version = version;
         entry.storage = tensor.storage();
       }
       return entry.copy;
     }
   }
-  entries.push_back(
+  copies.entries.push_back(
       {.leaf = std::move(leaf),
        .storage = tensor.storage(),
        .geometry = geometry_of(tensor),
        .dtype = dtype,
        .with_history = with_history,
        .version = version,
-       .copy = tensor.to(dtype)});
-  return entries.back().copy;
+       .copy = make_copy(copies, tensor, dtype)});
+  return copies.entries.back().copy;
 }
 
 int64_t CastCache::size() const {
   int64_t count = 0;
-  for (const auto& [leaf, entries] : by_leaf_) {
-    count += static_cast<int64_t>(entries.size());
+  for (const auto& [leaf, copies] : by_leaf_) {
+    count += static_cast<int64_t>(copies.entries.size());
   }
   return count;
 }

@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include "kernels/no_autocast.h"
+
 namespace ampkit {
 namespace {
 
@@ -33,11 +35,6 @@ constexpr const char* kCall = "call";
 constexpr size_t kInput = 0;
 constexpr size_t kWeight = 1;
 constexpr size_t kBias = 2;
-
-// Casts are chosen here, also where backward() runs inside a region.
-struct NoAutocast {
-  c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
-};
 
 struct Fp8Product : torch::autograd::Function<Fp8Product> {
   static at::Tensor forward(

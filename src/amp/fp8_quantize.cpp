@@ -58,7 +58,9 @@ at::Tensor fp8_quantize(
   const at::NoGradGuard no_grad;
   const double limit = fp8_max(dtype);
   const at::Tensor values = tensor.to(at::kFloat);
-  const at::Tensor is_inf = values.isinf();
+  // Of FP64, more is finite than FP32 can say.
+  const at::Tensor is_inf =
+      (tensor.scalar_type() == at::kDouble ? tensor : values).isinf();
   auto scaled = (values * scale).clamp_(-limit, limit);
   // Looked for before scaling: a finite value that the scale carries beyond
   // FP32 saturates like any other.

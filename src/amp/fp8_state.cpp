@@ -7,6 +7,7 @@
 #include "amp/fp8_function.h"
 #include "amp/fp8_matmul.h"
 #include "amp/thread_autocast.h"
+#include "kernels/no_autocast.h"
 
 namespace ampkit {
 namespace {
@@ -134,8 +135,7 @@ at::Tensor Fp8State::product(
         is_transpose(weight, place->parameter))) {
     return {};
   }
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
-      c10::autocast_dispatch_keyset);
+  const NoAutocast no_autocast;
   place->products += thread_autocast().recomputing ? 0 : 1;
   return fp8_product(shared_from_this(), *place, input, weight, bias, dtype);
 }

@@ -6,6 +6,8 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 
+#include "kernels/no_autocast.h"
+
 namespace ampkit {
 namespace {
 
@@ -88,8 +90,7 @@ void LayerRecorder::record(
     event.counts = count_elements(tensor, low_, max_elements_);
   } else {
     const c10::NoGradGuard no_grad;
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(
-        c10::autocast_dispatch_keyset);
+    const NoAutocast no_autocast;
     pending = count_on_device(tensor, low_, max_elements_);
   }
   const std::lock_guard lock(mutex_);

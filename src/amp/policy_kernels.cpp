@@ -12,8 +12,8 @@
 
 #include "amp/autocast_kernels.h"
 #include "amp/op_lists.h"
-#include "amp/silence.h"
 #include "amp/thread_autocast.h"
+#include "kernels/silence.h"
 
 namespace ampkit {
 namespace {

@@ -10,17 +10,12 @@
 
 #include "kernels/cpu_16bit_ops.h"
 #include "kernels/cpu_features.h"
+#include "kernels/silence.h"
 
 namespace ampkit::kernels {
 namespace {
 
 using c10::ScalarType;
-
-/// Takes the dispatcher's remark that kernels were replaced, which is meant.
-class SilentHandler : public c10::WarningHandler {
- public:
-  void process(const c10::Warning&) override {}
-};
 
 Cpu16BitMode mode_from_environment() {
   const char* value = std::getenv("AMPKIT_CPU_16BIT");
@@ -71,8 +66,7 @@ State& state() {
 }
 
 void register_kernels() {
-  SilentHandler silent;
-  const c10::WarningUtils::WarningHandlerGuard handler(&silent);
+  const Silence silence;
   // Otherwise the dispatcher's once-a-process warning would be spent here, and
   // an override by somebody else would go unnoticed.
   const c10::WarningUtils::WarnAlways not_once(true);

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include "kernels/cpu_16bit.h"
 #include "kernels/cpu_16bit_workspace.h"
+#include "kernels/no_autocast.h"
 
 // What the families of 16-bit kernels share. Each of them registers wrappers
 // that hand inputs they do not want, unchanged, to the stock kernel.
@@ -53,11 +53,5 @@ inline std::optional<c10::ScalarType> dtype_through_fp32(
 inline at::Tensor downcast(const at::Tensor& tensor, c10::ScalarType dtype) {
   return tensor.defined() ? tensor.to(dtype) : tensor;
 }
-
-/// The FP32 kernels call other ops; an autocast region around a backward pass
-/// must not take those down to 16 bits again.
-class NoAutocast {
-  c10::impl::ExcludeDispatchKeyGuard guard_{c10::DispatchKey::AutocastCPU};
-};
 
 } // namespace ampkit::kernels

@@ -52,7 +52,7 @@ TEST(AutocastTest, UnsupportedDtypeOrDeviceThrowsAndChangesNothing) {
   EXPECT_FALSE(autocast_on());
 }
 
-TEST(AutocastTest, ExceptionRestoresEverything) {
+TEST(AutocastTest, AutocastDoesNotStayOnAfterAnException) {
   const auto dtype_before = at::autocast::get_autocast_dtype(at::kCPU);
   try {
     Autocast autocast(torch::kCPU, torch::kHalf, {.cache_enabled = false});

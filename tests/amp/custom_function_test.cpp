@@ -107,7 +107,7 @@ TEST_F(CustomFunctionTest, BackwardInsideAnotherRegionSeesTheDtypeOfForward) {
   EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), torch::kHalf);
 }
 
-TEST_F(CustomFunctionTest, OpThatExpectsFp32GetsItInsideARegion) {
+TEST_F(CustomFunctionTest, OpThatExpectsFp32IsNotGivenHalfInARegion) {
   torch::Tensor loss;
   {
     Autocast autocast(torch::kCPU, torch::kHalf);

@@ -22,7 +22,7 @@ torch::Tensor quantized(float value, torch::Dtype dtype, float scale = 1) {
       .to(torch::kFloat);
 }
 
-TEST(Fp8QuantizeTest, OverflowStaysVisible) {
+TEST(Fp8QuantizeTest, InfAndNanAreNotHiddenBySaturation) {
   for (const auto dtype : {torch::kFloat8_e4m3fn, torch::kFloat8_e5m2}) {
     for (const float value : {kInf, -kInf, kNan}) {
       EXPECT_FALSE(quantized(value, dtype).isfinite().item<bool>()) << value;
@@ -31,7 +31,7 @@ TEST(Fp8QuantizeTest, OverflowStaysVisible) {
   EXPECT_EQ(quantized(-kInf, torch::kFloat8_e5m2).item<float>(), -kInf);
 }
 
-TEST(Fp8QuantizeTest, FiniteValuesBeyondTheRangeSaturate) {
+TEST(Fp8QuantizeTest, FiniteValuesBeyondTheRangeDoNotBecomeNan) {
   for (const float value : {449.0F, 480.0F, 1e5F, 3e38F}) {
     EXPECT_EQ(quantized(value, torch::kFloat8_e4m3fn).item<float>(), 448);
     EXPECT_EQ(quantized(-value, torch::kFloat8_e4m3fn).item<float>(), -448);
@@ -39,6 +39,32 @@ TEST(Fp8QuantizeTest, FiniteValuesBeyondTheRangeSaturate) {
   EXPECT_EQ(quantized(1e5F, torch::kFloat8_e5m2).item<float>(), 57344);
   // Beyond FP32 once scaled, but finite when it arrived.
   EXPECT_EQ(quantized(3e38F, torch::kFloat8_e5m2, 8).item<float>(), 57344);
+}
+
+// Whatever dtype the values come in; 1e300 is finite, though not in FP32.
+TEST(Fp8QuantizeTest, OverflowIsToldFromInfInEveryInputDtype) {
+  const auto scale = torch::ones({});
+  for (const auto dtype : {torch::kFloat8_e4m3fn, torch::kFloat8_e5m2}) {
+    for (const auto input :
+         {torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kDouble}) {
+      const double largest = input == torch::kHalf     ? 65504
+                             : input == torch::kDouble ? 1e300
+                                                       : 3e38;
+      const auto values = torch::tensor({largest, -largest}, torch::kDouble);
+      const auto limit = dtype == torch::kFloat8_e4m3fn ? 448.0F : 57344.0F;
+      EXPECT_TRUE(fp8_quantize(values.to(input), dtype, scale)
+                      .to(torch::kFloat)
+                      .equal(torch::tensor({limit, -limit})))
+          << input << dtype;
+      const auto bad = torch::tensor({kInf, -kInf, kNan}).to(input);
+      EXPECT_FALSE(fp8_quantize(bad, dtype, scale)
+                       .to(torch::kFloat)
+                       .isfinite()
+                       .any()
+                       .item<bool>())
+          << input << dtype;
+    }
+  }
 }
 
 TEST(Fp8QuantizeTest, NegativeZeroKeepsItsSign) {

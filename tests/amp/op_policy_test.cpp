@@ -1,5 +1,6 @@
 #include <ampkit/amp/op_policy.h>
 
+#include <functional>
 #include <thread>
 
 #include <ATen/autocast_mode.h>
@@ -170,6 +171,41 @@ TEST(OpPolicyTest, LowerPrecisionAndPromoteCanBeGivenToAnyOp) {
   EXPECT_EQ(
       torch::mul(x.to(torch::kBFloat16), x.to(torch::kBFloat16)).scalar_type(),
       torch::kHalf);
+}
+
+// A 16-bit product written into FP32: an error without a rule, as in PyTorch.
+TEST(OpPolicyTest, IndexOpsTakeA16BitSourceIfTheirRuleIsPromote) {
+  const auto x = torch::zeros({3, 4});
+  const auto index = torch::tensor({0, 2}, torch::kLong);
+  const auto rows = torch::zeros({2, 4}, torch::kLong);
+  const std::vector<std::pair<
+      std::string,
+      std::function<at::Tensor(const at::Tensor& source)>>>
+      calls{
+          {"index_put",
+           [&](auto& source) { return at::index_put(x, {index}, source); }},
+          {"index_add",
+           [&](auto& source) { return at::index_add(x, 0, index, source); }},
+          {"scatter",
+           [&](auto& source) { return at::scatter(x, 0, rows, source); }},
+          {"scatter_add",
+           [&](auto& source) { return at::scatter_add(x, 0, rows, source); }},
+          {"index_copy",
+           [&](auto& source) { return at::index_copy(x, 0, index, source); }}};
+  for (const auto& [op, call] : calls) {
+    Autocast stock(torch::kCPU, torch::kBFloat16);
+    const auto source = torch::mm(torch::ones({2, 4}), torch::ones({4, 4}));
+    ASSERT_EQ(source.scalar_type(), torch::kBFloat16);
+    if (op != "index_copy") { // which PyTorch's CPU list promotes
+      EXPECT_ANY_THROW(call(source)) << op;
+    }
+    auto ops = OpPolicy::pytorch();
+    ops.set(op, OpRule::promote);
+    Autocast autocast(torch::kCPU, torch::kBFloat16, {.ops = ops});
+    const auto result = call(source);
+    EXPECT_EQ(result.scalar_type(), torch::kFloat) << op;
+    EXPECT_TRUE(result.equal(call(source.to(torch::kFloat)))) << op;
+  }
 }
 
 TEST(OpPolicyTest, RefusedOpSaysWhatToDo) {
