@@ -1,6 +1,8 @@
 // Values are compared with PyTorch's in tests/oracle/test_optimizers.py.
 
 #include <ampkit/optim/ema.h>
+
+#include <ampkit/amp/autocast.h>
 #include <ampkit/optim/sgd.h>
 #include <torch/torch.h>
 
@@ -52,6 +54,26 @@ TEST(EmaTest, SwapShowsTheAveragesAndRestoresEveryBit) {
   sgd.step();
   EXPECT_TRUE(sgd.master(module->weight).equal(master))
       << "masters keep their bits over a swap";
+}
+
+TEST(EmaTest, SwapInsideARegionIsSeenAtOnce) {
+  torch::nn::Linear module(2, 1);
+  ExponentialMovingAverage ema(*module, {.decay = 0.5});
+  fill(module, 1);
+  ema.update();
+  fill(module, 3);
+  const auto x = torch::ones({1, 2});
+  const Autocast autocast(torch::kCPU, torch::kBFloat16);
+  const auto output = [&] { return module->forward(x).item<float>(); };
+  for (const bool with_grad : {true, false}) {
+    const torch::AutoGradMode mode(with_grad);
+    EXPECT_EQ(output(), 9);
+    {
+      const auto averaged = ema.swap_in();
+      EXPECT_EQ(output(), 3);
+    }
+    EXPECT_EQ(output(), 9);
+  }
 }
 
 TEST(EmaTest, AveragesOf16BitWeightsMoveByLessThanTheirUlp) {
