@@ -76,12 +76,12 @@ class AMPKIT_API AutocastState {
 /// Weights stay as they are; each is cast once a region. Unlike the stock cache
 /// that copy is found again through a view (nn::Linear uses weight.t()), is
 /// renewed when the weight changes in place or a gradient has passed it, is
-/// kept apart for each dtype and for grad mode, and never outlives the outermost
-/// region. Writes to `.data()` or a raw pointer, which autograd doesn't see, are
-/// therefore seen after a backward pass, or in the next outermost region. Views
-/// of a weight are told apart by their geometry: a hook registered on a
-/// temporary view itself is seen only where that view is the first of the
-/// region.
+/// kept apart for each dtype and for grad mode, and never outlives the
+/// outermost region. Writes to `.data()` or a raw pointer, which autograd
+/// doesn't see, are therefore seen after a backward pass, or in the next
+/// outermost region. Views of a weight are told apart by their geometry: a hook
+/// registered on a temporary view itself is seen only where that view is the
+/// first of the region.
 ///
 /// Acts on the calling thread only; nests; its end restores all that it
 /// changed, also when an exception leaves the scope. Guards must end in the
