@@ -138,6 +138,8 @@ template <DeviceType kDevice, class Ret, class... Args, Ret (*kOp)(Args...)>
 struct LowPrecision<kDevice, Ret(Args...), kOp> {
   static inline OpEntry* entry = nullptr; // set before the kernel is
 
+  // The dispatcher takes a kernel by the signature of its op.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param)
   static Ret call(Args... args) {
     c10::impl::ExcludeDispatchKeyGuard no_autocast(
         at::autocast::get_autocast_dispatch_key_from_device_type(kDevice));
@@ -155,7 +157,7 @@ struct LowPrecision<kDevice, Ret(Args...), kOp> {
 
  private:
   static Ret cast_and_call(
-      ThreadAutocast& state, at::ScalarType dtype, Args... args) {
+      ThreadAutocast& state, at::ScalarType dtype, const Args&... args) {
     if constexpr (kDevice == DeviceType::CPU && std::is_same_v<Ret, Lstm>) {
       if (kernels::cpu_16bit_route(dtype) ==
           kernels::Cpu16BitRoute::through_fp32) {
@@ -168,7 +170,7 @@ struct LowPrecision<kDevice, Ret(Args...), kOp> {
   }
 
   static Ret with_policy(
-      ThreadAutocast& state, at::ScalarType region, Args... args) {
+      ThreadAutocast& state, at::ScalarType region, const Args&... args) {
     int module = -1;
     if (state.bound()) {
       (visit_tensors(
@@ -187,7 +189,8 @@ struct LowPrecision<kDevice, Ret(Args...), kOp> {
     return result;
   }
 
-  static Ret run(ThreadAutocast& state, const OpTarget& target, Args... args) {
+  static Ret run(
+      ThreadAutocast& state, const OpTarget& target, const Args&... args) {
     if constexpr (std::is_same_v<Ret, at::Tensor>) {
       if (state.policy->linears != nullptr &&
           target.rule == OpRule::lower_precision) {
