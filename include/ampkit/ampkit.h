@@ -31,9 +31,17 @@
 #include <ampkit/io/state_dict.h>
 #include <ampkit/io/torch_state.h>
 #include <ampkit/io/torch_value.h>
+#include <ampkit/optim/adafactor.h>
+#include <ampkit/optim/adagrad.h>
+#include <ampkit/optim/adam.h>
 #include <ampkit/optim/adamw.h>
 #include <ampkit/optim/clip.h>
+#include <ampkit/optim/decay.h>
 #include <ampkit/optim/ema.h>
+#include <ampkit/optim/lamb.h>
+#include <ampkit/optim/lion.h>
+#include <ampkit/optim/muon.h>
+#include <ampkit/optim/rmsprop.h>
 #include <ampkit/optim/schedule.h>
 #include <ampkit/optim/sgd.h>
 #include <ampkit/optim/swa.h>

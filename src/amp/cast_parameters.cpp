@@ -1,7 +1,6 @@
 #include <ampkit/amp/cast_parameters.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <map>
 #include <string_view>
@@ -11,11 +10,9 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/instancenorm.h>
-#include <torch/nn/modules/normalization.h>
 #include <torch/nn/modules/rnn.h>
 
+#include "amp/norm_layers.h"
 #include "amp/path_pattern.h"
 
 namespace ampkit {
@@ -36,34 +33,6 @@ struct Member {
   at::ScalarType target = at::ScalarType::Undefined;
   bool is_parameter = false;
 };
-
-/// `type`: "torch::nn::BatchNorm2dImpl",
-/// "__torch__.torch.nn.modules.batchnorm.___torch_mangle_1.BatchNorm2d".
-bool names_a_norm_layer(std::string_view type) {
-  type = type.substr(type.find_last_of(":.") + 1); // npos + 1 is 0
-  for (const std::string_view suffix : {"Impl", "1d", "2d", "3d"}) {
-    if (type.ends_with(suffix)) {
-      type.remove_suffix(suffix.size());
-    }
-  }
-  constexpr std::array<std::string_view, 5> kNorms{
-      "BatchNorm", "InstanceNorm", "LayerNorm", "GroupNorm", "RMSNorm"};
-  return std::ranges::any_of(
-      kNorms, [type](std::string_view norm) { return type.ends_with(norm); });
-}
-
-// Also of classes that derive from LibTorch's, whatever their names are.
-bool is_norm_layer(const torch::nn::Module& module) {
-  using namespace torch::nn;
-  return module.as<BatchNorm1d>() != nullptr ||
-         module.as<BatchNorm2d>() != nullptr ||
-         module.as<BatchNorm3d>() != nullptr ||
-         module.as<InstanceNorm1d>() != nullptr ||
-         module.as<InstanceNorm2d>() != nullptr ||
-         module.as<InstanceNorm3d>() != nullptr ||
-         module.as<LayerNorm>() != nullptr ||
-         module.as<GroupNorm>() != nullptr || names_a_norm_layer(module.name());
-}
 
 std::string join(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;

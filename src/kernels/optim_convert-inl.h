@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include <hwy/highway.h>
@@ -187,8 +188,44 @@ HWY_INLINE void run_along(const Kernel& kernel, size_t size) {
   }
 }
 
+/// Likewise, for kernels that add up two numbers along the way:
+/// `kernel.vector(d, i, first sum, second sum)`. Gives both, in fp32.
+template <class Grad, class Mirror, class Kernel>
+HWY_INLINE void sum_along(const Kernel& kernel, size_t size, float (&sums)[2]) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  auto first = hn::Zero(d);
+  auto second = hn::Zero(d);
+  size_t i = 0;
+  for (; i + lanes <= size; i += lanes) {
+    kernel.template vector<Grad, Mirror>(d, i, first, second);
+  }
+  const hn::CappedTag<float, 1> one;
+  auto first_of_rest = hn::Set(one, hn::GetLane(hn::SumOfLanes(d, first)));
+  auto second_of_rest = hn::Set(one, hn::GetLane(hn::SumOfLanes(d, second)));
+  for (; i < size; ++i) {
+    kernel.template vector<Grad, Mirror>(one, i, first_of_rest, second_of_rest);
+  }
+  sums[0] = hn::GetLane(first_of_rest);
+  sums[1] = hn::GetLane(second_of_rest);
+}
+
 /// An fp32 parameter, which is its own master.
 struct NoMirror {};
+
+/// The gradient as an update takes it: unscaled, clipped, of the wanted sign.
+template <class Grad, class D>
+HWY_INLINE hn::Vec<D> load_gradient(D d, const UpdateSpan& span, size_t i) {
+  const auto grad =
+      hn::Mul(Grad::load(d, span.grad.data, i), hn::Set(d, span.grad_factor));
+  if (span.clip_value == std::numeric_limits<float>::infinity()) {
+    return grad;
+  }
+  const auto limit = hn::Set(d, span.clip_value);
+  const auto clipped = hn::Min(hn::Max(grad, hn::Neg(limit)), limit);
+  // The processor's minimum and maximum may give the limit for a NaN.
+  return hn::IfThenElse(hn::IsNaN(grad), grad, clipped);
+}
 
 /// The weight to update: the master, or the parameter where it was changed by
 /// somebody else since the last step, so that it is not what the master rounds
@@ -216,19 +253,19 @@ HWY_INLINE void store_weight(
 }
 
 template <class Grad, class Kernel>
-HWY_INLINE void dispatch_mirror(const Kernel& kernel, const UpdateSpan& span) {
+HWY_INLINE void dispatch_mirror(Kernel& kernel, const UpdateSpan& span) {
   if (span.mirror == nullptr) {
-    run_along<Grad, NoMirror>(kernel, span.grad.size);
+    kernel.template run<Grad, NoMirror>(span.grad.size);
   } else if (span.mirror_type == Float::bf16) {
-    run_along<Grad, Bf16Array>(kernel, span.grad.size);
+    kernel.template run<Grad, Bf16Array>(span.grad.size);
   } else {
-    run_along<Grad, Fp16Array>(kernel, span.grad.size);
+    kernel.template run<Grad, Fp16Array>(span.grad.size);
   }
 }
 
-/// Runs `kernel` in the formats of `span`.
+/// Calls `kernel.run<gradient format, mirror format>(size)` as `span` says.
 template <class Kernel>
-HWY_INLINE void dispatch_formats(const Kernel& kernel, const UpdateSpan& span) {
+HWY_INLINE void dispatch_formats(Kernel& kernel, const UpdateSpan& span) {
   switch (span.grad.type) {
     case Float::fp32:
       return dispatch_mirror<Fp32Array>(kernel, span);
@@ -237,6 +274,43 @@ HWY_INLINE void dispatch_formats(const Kernel& kernel, const UpdateSpan& span) {
     case Float::fp16:
       return dispatch_mirror<Fp16Array>(kernel, span);
   }
+}
+
+/// Holds copies, so that the compiler knows that no store changes them.
+template <class Rule>
+struct ElementwiseKernel {
+  Rule rule;
+  UpdateSpan span;
+
+  template <class Grad, class Mirror>
+  HWY_INLINE void run(size_t size) const {
+    run_along<Grad, Mirror>(*this, size);
+  }
+
+  template <class Grad, class Mirror, class D>
+  HWY_INLINE void vector(D d, size_t i) const {
+    const auto weight = load_weight<Mirror>(d, span, i);
+    const auto grad = load_gradient<Grad>(d, span, i);
+    store_weight<Mirror>(d, rule.updated(d, weight, grad, span, i), span, i);
+  }
+};
+
+/// Updates `span` by `rule`, which says only what is special to it:
+/// `rule.updated(d, weight, gradient, span, i)` writes the moments and gives
+/// the new weight.
+template <class Rule>
+HWY_INLINE void update_elementwise(const Rule& rule, const UpdateSpan& span) {
+  const ElementwiseKernel<Rule> kernel{rule, span};
+  dispatch_formats(kernel, span);
+}
+
+/// `gradient` + `decay` * `weight`: weight decay as an L2 penalty. Not by a
+/// product with 0, which is NaN for an infinite weight.
+template <class D>
+HWY_INLINE hn::Vec<D> with_penalty(
+    D d, hn::Vec<D> gradient, hn::Vec<D> weight, float decay) {
+  return decay == 0 ? gradient
+                    : hn::MulAdd(weight, hn::Set(d, decay), gradient);
 }
 
 } // namespace ampkit::kernels::HWY_NAMESPACE

@@ -102,6 +102,42 @@ GradientSums inspect_as(const GradientSpan& grad) {
   return sums;
 }
 
+template <class Grad>
+double add_magnitudes(const GradientSpan& grad) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> df;
+  const size_t lanes = hn::Lanes(d);
+  auto sum = hn::Zero(d);
+  size_t i = 0;
+  for (; i + lanes <= grad.size; i += lanes) {
+    sum = hn::Add(sum, hn::PromoteTo(d, hn::Abs(Grad::load(df, grad.data, i))));
+  }
+  double total = hn::GetLane(hn::SumOfLanes(d, sum));
+  const hn::CappedTag<float, 1> one;
+  for (; i < grad.size; ++i) {
+    total += hn::GetLane(hn::Abs(Grad::load(one, grad.data, i)));
+  }
+  return total;
+}
+
+template <class Grad>
+double max_magnitude(const GradientSpan& grad) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  auto largest = hn::Zero(d);
+  size_t i = 0;
+  for (; i + lanes <= grad.size; i += lanes) {
+    largest = hn::Max(largest, hn::Abs(Grad::load(d, grad.data, i)));
+  }
+  float result = hn::GetLane(hn::MaxOfLanes(d, largest));
+  const hn::CappedTag<float, 1> one;
+  for (; i < grad.size; ++i) {
+    result =
+        std::max(result, hn::GetLane(hn::Abs(Grad::load(one, grad.data, i))));
+  }
+  return result;
+}
+
 GradientSums inspect(const GradientSpan& grad) {
   switch (grad.type) {
     case Float::bf16:
@@ -113,6 +149,28 @@ GradientSums inspect(const GradientSpan& grad) {
   }
 }
 
+double sum_magnitudes(const GradientSpan& grad) {
+  switch (grad.type) {
+    case Float::bf16:
+      return add_magnitudes<Bf16Array>(grad);
+    case Float::fp16:
+      return add_magnitudes<Fp16Array>(grad);
+    default:
+      return add_magnitudes<Fp32Array>(grad);
+  }
+}
+
+double find_largest(const GradientSpan& grad) {
+  switch (grad.type) {
+    case Float::bf16:
+      return max_magnitude<Bf16Array>(grad);
+    case Float::fp16:
+      return max_magnitude<Fp16Array>(grad);
+    default:
+      return max_magnitude<Fp32Array>(grad);
+  }
+}
+
 } // namespace ampkit::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -120,9 +178,19 @@ HWY_AFTER_NAMESPACE();
 namespace ampkit::kernels {
 
 HWY_EXPORT(inspect);
+HWY_EXPORT(sum_magnitudes);
+HWY_EXPORT(find_largest);
 
 GradientSums inspect_gradient(const GradientSpan& grad) {
   return HWY_DYNAMIC_DISPATCH(inspect)(grad);
+}
+
+double sum_of_magnitudes(const GradientSpan& grad) {
+  return HWY_DYNAMIC_DISPATCH(sum_magnitudes)(grad);
+}
+
+double largest_magnitude(const GradientSpan& grad) {
+  return HWY_DYNAMIC_DISPATCH(find_largest)(grad);
 }
 
 } // namespace ampkit::kernels

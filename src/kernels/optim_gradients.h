@@ -19,4 +19,9 @@ struct GradientSums {
 /// a tensor into spans, within the rounding of fp32.
 GradientSums inspect_gradient(const GradientSpan& grad);
 
+/// Of a gradient whose elements are all finite: the sum of the magnitudes, in
+/// fp64, and the largest magnitude.
+double sum_of_magnitudes(const GradientSpan& grad);
+double largest_magnitude(const GradientSpan& grad);
+
 } // namespace ampkit::kernels

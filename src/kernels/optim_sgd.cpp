@@ -10,13 +10,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace ampkit::kernels::HWY_NAMESPACE {
 
-/// Copies, so that the compiler knows that no store changes them.
-struct SgdKernel {
+struct SgdRule {
   SgdFactors factors;
-  UpdateSpan span;
 
   template <class D>
-  HWY_INLINE hn::Vec<D> direction(D d, hn::Vec<D> grad, size_t i) const {
+  HWY_INLINE hn::Vec<D> direction(
+      D d, hn::Vec<D> grad, const UpdateSpan& span, size_t i) const {
     if (span.first == nullptr) {
       return grad;
     }
@@ -33,26 +32,21 @@ struct SgdKernel {
                : buffer;
   }
 
-  template <class Grad, class Mirror, class D>
-  HWY_INLINE void vector(D d, size_t i) const {
-    const auto weight = load_weight<Mirror>(d, span, i);
-    const auto unscaled = hn::Mul(
-        Grad::load(d, span.grad.data, i), hn::Set(d, factors.inverse_divisor));
-    // Not by a product with 0, which is NaN for an infinite weight.
-    const auto grad =
-        factors.weight_decay == 0
-            ? unscaled
-            : hn::MulAdd(weight, hn::Set(d, factors.weight_decay), unscaled);
-    store_weight<Mirror>(
-        d,
-        hn::NegMulAdd(direction(d, grad, i), hn::Set(d, factors.lr), weight),
-        span,
-        i);
+  template <class D>
+  HWY_INLINE hn::Vec<D> updated(
+      D d,
+      hn::Vec<D> weight,
+      hn::Vec<D> gradient,
+      const UpdateSpan& span,
+      size_t i) const {
+    const auto grad = with_penalty(d, gradient, weight, factors.weight_decay);
+    return hn::NegMulAdd(
+        direction(d, grad, span, i), hn::Set(d, factors.lr), weight);
   }
 };
 
 void sgd(const SgdFactors& factors, const UpdateSpan& span) {
-  dispatch_formats(SgdKernel{factors, span}, span);
+  update_elementwise(SgdRule{factors}, span);
 }
 
 } // namespace ampkit::kernels::HWY_NAMESPACE

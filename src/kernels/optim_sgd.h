@@ -5,7 +5,6 @@
 namespace ampkit::kernels {
 
 struct SgdFactors {
-  float inverse_divisor = 1;
   float weight_decay = 0;
   float momentum = 0;
   float one_minus_dampening = 1;

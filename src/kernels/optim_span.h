@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace ampkit::kernels {
 
@@ -23,6 +24,10 @@ struct GradientSpan {
 /// the arrays overlap; no alignment is needed.
 struct UpdateSpan {
   GradientSpan grad;
+  /// Gradients are multiplied by it before use: 1 / divisor, negative to
+  /// maximize; then limited to [-clip_value, clip_value].
+  float grad_factor = 1;
+  float clip_value = std::numeric_limits<float>::infinity();
   /// The parameter if it is fp32, else its fp32 master.
   float* weight = nullptr;
   /// The parameter if it is 16-bit, else null.
@@ -31,6 +36,7 @@ struct UpdateSpan {
   /// Moments; null where an update rule has none.
   float* first = nullptr;
   float* second = nullptr;
+  float* third = nullptr;
 };
 
 inline const void* advance(const void* data, size_t bytes) {
@@ -55,6 +61,9 @@ inline UpdateSpan slice(const UpdateSpan& all, size_t offset, size_t size) {
   }
   if (part.second != nullptr) {
     part.second += offset;
+  }
+  if (part.third != nullptr) {
+    part.third += offset;
   }
   return part;
 }

@@ -6,6 +6,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include "amp/adaptive_clip.h"
+
 namespace ampkit::optim {
 namespace {
 
@@ -104,6 +106,20 @@ void clip_grad_value_(
   const at::NoGradGuard no_grad;
   for (const at::Tensor& grad : gradients_of(parameters, "clip_grad_value_")) {
     grad.clamp_(-clip_value, clip_value);
+  }
+}
+
+void adaptive_clip_grad_(
+    const std::vector<at::Tensor>& parameters, const AdaptiveClip& clip) {
+  check_adaptive_clip(clip, "adaptive_clip_grad_");
+  const at::NoGradGuard no_grad;
+  gradients_of(parameters, "adaptive_clip_grad_"); // throws before any change
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor& grad = parameter.grad();
+    if (grad.defined()) {
+      grad.copy_(clipped_adaptively(
+          grad.to(sum_type(grad)), parameter.detach(), clip));
+    }
   }
 }
 

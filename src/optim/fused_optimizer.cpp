@@ -1,5 +1,6 @@
 #include <ampkit/optim/fused_optimizer.h>
 
+#include <cmath>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <torch/nn/module.h>
 #include <torch/serialize/archive.h>
 
+#include "amp/adaptive_clip.h"
 #include "optim/fused_optimizer_impl.h"
 #include "optim/gradient_pass.h"
 #include "optim/optimizer_archive.h"
@@ -115,8 +117,10 @@ c10::Device FusedOptimizer::Impl::device() const {
 }
 
 bool FusedOptimizer::Impl::uses_own_kernel(const Work& work) const {
-  const bool possible =
-      has_own_kernel(work.record->parameter) && has_own_kernel(work.grad);
+  const at::Tensor& parameter = work.record->parameter;
+  const bool possible = has_own_kernel(parameter) &&
+                        has_own_kernel(work.grad) &&
+                        rule->has_own_kernel(parameter);
   const Kernel kernel = rule->kernel(*work.options);
   TORCH_CHECK(
       possible || kernel != Kernel::highway,
@@ -124,7 +128,7 @@ bool FusedOptimizer::Impl::uses_own_kernel(const Work& work) const {
       ": Kernel::highway can't update parameter ",
       describe(*work.record),
       " on ",
-      work.record->parameter.device(),
+      parameter.device(),
       "; choose Kernel::automatic");
   return possible && kernel != Kernel::stock;
 }
@@ -132,15 +136,19 @@ bool FusedOptimizer::Impl::uses_own_kernel(const Work& work) const {
 FusedOptimizer::Impl::ByKernel FusedOptimizer::Impl::prepare(
     std::vector<Work> works) const {
   ByKernel parts;
+  const OptimizerOptions* checked = nullptr;
   for (Work& work : works) {
-    rule->check_options(*work.options);
+    if (work.options != checked) {
+      rule->check_options(*work.options);
+      checked = work.options;
+    }
+    rule->check_parameter(work.record->name, work.record->parameter);
     auto& part = uses_own_kernel(work) ? parts.own : parts.stock;
     part.push_back(std::move(work));
   }
   for (const auto* part : {&parts.own, &parts.stock}) {
     for (const Work& work : *part) {
-      prepare_state(
-          rule->name(), *work.record, rule->moment_count(*work.options));
+      prepare_state(*rule, *work.record, *work.options);
     }
   }
   return parts;
@@ -184,7 +192,7 @@ FusedOptimizer::~FusedOptimizer() = default;
 void FusedOptimizer::add_group(RawGroup group) {
   impl_->follow(param_groups_);
   impl_->rule->check_options(*group.options);
-  check_group(impl_->rule->name(), group, impl_->records);
+  check_group(*impl_->rule, group, impl_->records);
   auto params = impl_->add_records(group, param_groups_.size());
   impl_->group_names.push_back(group.name);
   param_groups_.emplace_back(std::move(params), std::move(group.options));
@@ -200,11 +208,16 @@ at::Tensor FusedOptimizer::step(LossClosure closure) {
   return loss;
 }
 
-GradientSummary FusedOptimizer::inspect_gradients() {
+GradientSummary FusedOptimizer::inspect_gradients(double norm_type) {
+  TORCH_CHECK_VALUE(
+      norm_type == 1 || norm_type == 2 || std::isinf(norm_type),
+      impl_->rule->name(),
+      "::inspect_gradients: norm_type must be 1, 2 or infinity, got ",
+      norm_type);
   const at::NoGradGuard no_grad;
   const auto works = impl_->collect(param_groups_);
   std::vector<int64_t> counts;
-  auto summary = read_gradients(works, impl_->device(), counts);
+  auto summary = read_gradients(works, impl_->device(), norm_type, counts);
   impl_->inspected.clear();
   impl_->inspected_on_cpu = impl_->device().is_cpu();
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -239,6 +252,19 @@ void check_input(const at::Tensor& tensor, const char* who) {
       tensor.sizes());
 }
 
+void check_inputs(const FusedStepInputs& inputs, const char* who) {
+  check_input(inputs.grad_divisor, who);
+  check_input(inputs.found_inf, who);
+  TORCH_CHECK_VALUE(
+      !inputs.clip_value.has_value() || *inputs.clip_value > 0,
+      who,
+      "::fused_step: clip_value must be > 0, got ",
+      inputs.clip_value.value_or(0));
+  if (inputs.adaptive_clip.has_value()) {
+    check_adaptive_clip(*inputs.adaptive_clip, who);
+  }
+}
+
 void check_divisor(const at::Tensor& divisor, const char* who) {
   if (on_cpu(divisor)) {
     TORCH_CHECK_VALUE(
@@ -258,24 +284,54 @@ bool is_skipped(const FusedStepInputs& inputs, c10::Device device) {
 
 } // namespace
 
+void FusedOptimizer::Impl::update(
+    const ByKernel& parts, const FusedStepInputs& inputs) {
+  update_with_stock_ops(*rule, parts.stock, inputs);
+  if (parts.own.empty()) {
+    return;
+  }
+  GradientUse use;
+  if (inputs.grad_divisor.defined()) {
+    use.inverse_divisor = static_cast<float>(
+        1 / static_cast<double>(value_of(inputs.grad_divisor)));
+  }
+  if (inputs.clip_value.has_value()) {
+    use.clip_value = static_cast<float>(*inputs.clip_value);
+  }
+  update_with_own_kernels(*rule, parts.own, use);
+}
+
 void FusedOptimizer::fused_step(const FusedStepInputs& inputs) {
   const at::NoGradGuard no_grad;
   const UpdateRule& rule = *impl_->rule;
   auto works = impl_->collect(param_groups_);
-  check_input(inputs.grad_divisor, rule.name());
-  check_input(inputs.found_inf, rule.name());
+  check_inputs(inputs, rule.name());
   if (is_skipped(inputs, impl_->device())) {
     return;
   }
   check_divisor(inputs.grad_divisor, rule.name());
-  const auto [own, stock] = impl_->prepare(std::move(works));
-  update_with_stock_ops(rule, stock, inputs);
-  if (!own.empty()) {
-    const double divisor =
-        inputs.grad_divisor.defined()
-            ? static_cast<double>(value_of(inputs.grad_divisor))
-            : 1.0;
-    update_on_cpu(*impl_->rule, own, static_cast<float>(1 / divisor));
+  const auto parts = impl_->prepare(std::move(works));
+  if (!inputs.adaptive_clip.has_value()) {
+    impl_->update(parts, inputs);
+    return;
+  }
+  FusedStepInputs rest = inputs;
+  rest.adaptive_clip.reset();
+  rest.grad_divisor.reset();
+  for (const auto* part : {&parts.own, &parts.stock}) {
+    for (size_t first = 0; first < part->size();) {
+      const size_t end = end_of_batch(*part, first);
+      auto clipped = clip_works(
+          std::span(*part).subspan(first, end - first),
+          inputs.grad_divisor,
+          *inputs.adaptive_clip);
+      const bool own = part == &parts.own;
+      impl_->update(
+          own ? Impl::ByKernel{std::move(clipped), {}}
+              : Impl::ByKernel{{}, std::move(clipped)},
+          rest);
+      first = end;
+    }
   }
 }
 

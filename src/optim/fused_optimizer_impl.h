@@ -44,6 +44,9 @@ struct FusedOptimizer::Impl {
   /// Checks the options and makes the state that is missing.
   ByKernel prepare(std::vector<Work> works) const;
 
+  /// One step of prepared parts.
+  void update(const ByKernel& parts, const FusedStepInputs& inputs);
+
   const ParameterRecord& find(const at::Tensor& parameter) const;
 
   c10::Device device() const;

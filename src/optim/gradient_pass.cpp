@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -31,6 +32,12 @@ kernels::GradientSpan gradient_span(const Work& work) {
       static_cast<size_t>(work.grad.numel())};
 }
 
+float* moment_data(const ParameterRecord& record, size_t i) {
+  return i < record.moments.size() && record.moments[i].defined()
+             ? record.moments[i].mutable_data_ptr<float>()
+             : nullptr;
+}
+
 kernels::UpdateSpan update_span(const Work& work) {
   const ParameterRecord& record = *work.record;
   kernels::UpdateSpan span{.grad = gradient_span(work)};
@@ -41,12 +48,9 @@ kernels::UpdateSpan update_span(const Work& work) {
   } else {
     span.weight = record.parameter.mutable_data_ptr<float>();
   }
-  if (!record.moments.empty()) {
-    span.first = record.moments[0].mutable_data_ptr<float>();
-  }
-  if (record.moments.size() > 1) {
-    span.second = record.moments[1].mutable_data_ptr<float>();
-  }
+  span.first = moment_data(record, 0);
+  span.second = moment_data(record, 1);
+  span.third = moment_data(record, 2);
   return span;
 }
 
@@ -57,23 +61,46 @@ at::Tensor scalar(double value, at::ScalarType type) {
 struct Totals {
   int64_t non_finite = 0;
   double sum_of_squares = 0;
+  double norm = 0;
+
+  /// Takes in a chunk or a gradient whose own norm is `part`.
+  void add_norm(double part, double norm_type) {
+    norm = std::isinf(norm_type) ? std::max(norm, part) : norm + part;
+  }
 };
 
 // fp64 gradients: no own kernel.
-Totals read_with_ops(const at::Tensor& grad) {
+Totals read_with_ops(const at::Tensor& grad, double norm_type) {
   const auto non_finite = grad.isfinite().logical_not().sum();
-  const double norm = at::linalg_vector_norm(grad).item<double>();
-  return {non_finite.item<int64_t>(), norm * norm};
+  const double two = at::linalg_vector_norm(grad).item<double>();
+  return {
+      non_finite.item<int64_t>(),
+      two * two,
+      at::linalg_vector_norm(grad, norm_type).item<double>()};
 }
 
-Totals read_on_cpu(std::span<const Work> works, std::vector<int64_t>& counts) {
+/// The norm of types 1 and infinity. What the chunk's inspection has just read
+/// is in the cache.
+double norm_of(const kernels::GradientSpan& chunk, double norm_type) {
+  return norm_type == 1          ? kernels::sum_of_magnitudes(chunk)
+         : std::isinf(norm_type) ? kernels::largest_magnitude(chunk)
+                                 : 0;
+}
+
+Totals read_on_cpu(
+    std::span<const Work> works,
+    double norm_type,
+    std::vector<int64_t>& counts) {
   const auto chunks = split_into_chunks(works);
   std::vector<kernels::GradientSums> sums(chunks.size());
+  std::vector<double> norms(chunks.size());
   for_each_chunk(chunks, /*backward=*/false, [&](size_t i) {
     const Work& work = works[chunks[i].work];
     if (has_own_kernel(work.grad)) {
-      sums[i] = kernels::inspect_gradient(kernels::slice(
-          gradient_span(work), chunks[i].offset, chunks[i].size));
+      const auto span =
+          kernels::slice(gradient_span(work), chunks[i].offset, chunks[i].size);
+      sums[i] = kernels::inspect_gradient(span);
+      norms[i] = norm_of(span, norm_type);
     }
   });
   counts.assign(works.size(), 0);
@@ -81,14 +108,19 @@ Totals read_on_cpu(std::span<const Work> works, std::vector<int64_t>& counts) {
   for (size_t i = 0; i < chunks.size(); ++i) { // one order for any threads
     counts[chunks[i].work] += sums[i].non_finite;
     totals.sum_of_squares += sums[i].sum_of_squares;
+    totals.add_norm(norms[i], norm_type);
   }
   for (size_t i = 0; i < works.size(); ++i) {
     if (!has_own_kernel(works[i].grad)) {
-      const Totals of_one = read_with_ops(works[i].grad);
+      const Totals of_one = read_with_ops(works[i].grad, norm_type);
       counts[i] = of_one.non_finite;
       totals.sum_of_squares += of_one.sum_of_squares;
+      totals.add_norm(of_one.norm, norm_type);
     }
     totals.non_finite += counts[i];
+  }
+  if (norm_type == 2) {
+    totals.norm = std::sqrt(totals.sum_of_squares);
   }
   return totals;
 }
@@ -96,8 +128,9 @@ Totals read_on_cpu(std::span<const Work> works, std::vector<int64_t>& counts) {
 } // namespace
 
 GradientSummary read_with_foreach_ops(
-    std::span<const Work> works, c10::Device device) {
+    std::span<const Work> works, c10::Device device, double norm_type) {
   std::vector<at::Tensor> norms;
+  std::vector<at::Tensor> typed; // of norm_type, if that is not 2
   for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
     std::vector<at::Tensor> grads;
     for (const Work& work : works) {
@@ -110,6 +143,14 @@ GradientSummary read_with_foreach_ops(
                grads, 2, type == at::kDouble ? at::kDouble : at::kFloat)) {
         norms.push_back(norm.to(at::kFloat));
       }
+      if (norm_type != 2) {
+        for (const at::Tensor& norm : at::_foreach_norm(
+                 grads,
+                 norm_type,
+                 type == at::kDouble ? at::kDouble : at::kFloat)) {
+          typed.push_back(norm.to(at::kFloat));
+        }
+      }
     }
   }
   const auto options = at::TensorOptions(device).dtype(at::kFloat);
@@ -117,6 +158,8 @@ GradientSummary read_with_foreach_ops(
   return {
       .non_finite = all.isfinite().logical_not().sum().to(at::kFloat),
       .sum_of_squares = all.square().sum(),
+      .norm = at::linalg_vector_norm(
+          typed.empty() ? all : at::stack(typed), norm_type),
       .with_gradient = static_cast<int64_t>(works.size())};
 }
 
@@ -161,33 +204,55 @@ void for_each_chunk(
 GradientSummary read_gradients(
     std::span<const Work> works,
     c10::Device device,
+    double norm_type,
     std::vector<int64_t>& counts) {
   if (!device.is_cpu()) {
     counts.clear();
-    return read_with_foreach_ops(works, device);
+    return read_with_foreach_ops(works, device, norm_type);
   }
-  const Totals totals = read_on_cpu(works, counts);
+  const Totals totals = read_on_cpu(works, norm_type, counts);
   return {
       .non_finite = scalar(static_cast<double>(totals.non_finite), at::kFloat),
       .sum_of_squares = scalar(totals.sum_of_squares, at::kDouble),
+      .norm = scalar(totals.norm, at::kDouble),
       .with_gradient = static_cast<int64_t>(works.size())};
 }
 
-void update_on_cpu(
-    UpdateRule& rule, std::span<const Work> works, float inverse_divisor) {
-  rule.prepare(works, inverse_divisor);
+std::vector<kernels::UpdateSpan> update_spans(
+    std::span<const Work> works,
+    const GradientUse& use,
+    const std::function<bool(size_t i)>& maximize) {
   std::vector<kernels::UpdateSpan> spans;
   spans.reserve(works.size());
-  for (const Work& work : works) {
-    spans.push_back(update_span(work));
+  for (size_t i = 0; i < works.size(); ++i) {
+    kernels::UpdateSpan span = update_span(works[i]);
+    span.grad_factor = maximize(i) ? -use.inverse_divisor : use.inverse_divisor;
+    span.clip_value = use.clip_value;
+    spans.push_back(span);
   }
+  return spans;
+}
+
+kernels::UpdateSpan run_of(
+    std::span<const kernels::UpdateSpan> spans, const Chunk& chunk) {
+  return kernels::slice(spans[chunk.work], chunk.offset, chunk.size);
+}
+
+void update_elementwise(
+    std::span<const Work> works,
+    const GradientUse& use,
+    const std::function<bool(size_t i)>& maximize,
+    const UpdateRun& update) {
+  const auto spans = update_spans(works, use, maximize);
   const auto chunks = split_into_chunks(works);
   for_each_chunk(chunks, /*backward=*/true, [&](size_t i) {
-    const Chunk& chunk = chunks[i];
-    rule.update(
-        chunk.work,
-        kernels::slice(spans[chunk.work], chunk.offset, chunk.size));
+    update(chunks[i].work, run_of(spans, chunks[i]));
   });
+}
+
+void update_with_own_kernels(
+    UpdateRule& rule, std::span<const Work> works, const GradientUse& use) {
+  rule.update_on_cpu(works, use);
   for (const Work& work : works) {
     ++work.record->step;
     work.record->fresh = false;

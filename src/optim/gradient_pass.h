@@ -37,16 +37,37 @@ void for_each_chunk(
 GradientSummary read_gradients(
     std::span<const Work> works,
     c10::Device device,
+    double norm_type,
     std::vector<int64_t>& counts);
 
 /// What read_gradients() does on devices other than the CPU, for which it does
 /// not wait.
 GradientSummary read_with_foreach_ops(
-    std::span<const Work> works, c10::Device device);
+    std::span<const Work> works, c10::Device device, double norm_type);
+
+/// What own kernels need of each work. `maximize` says so for each.
+std::vector<kernels::UpdateSpan> update_spans(
+    std::span<const Work> works,
+    const GradientUse& use,
+    const std::function<bool(size_t i)>& maximize);
+
+/// The elements of `chunk`.
+kernels::UpdateSpan run_of(
+    std::span<const kernels::UpdateSpan> spans, const Chunk& chunk);
+
+/// Updates a run of elements of works[i]; called from several threads.
+using UpdateRun = std::function<void(size_t i, const kernels::UpdateSpan& run)>;
+
+/// Calls `update` for all elements of `works`, each once.
+void update_elementwise(
+    std::span<const Work> works,
+    const GradientUse& use,
+    const std::function<bool(size_t i)>& maximize,
+    const UpdateRun& update);
 
 /// One step of `works`, all on the CPU and in formats with own kernels, on
 /// prepared records. Counts the step.
-void update_on_cpu(
-    UpdateRule& rule, std::span<const Work> works, float inverse_divisor);
+void update_with_own_kernels(
+    UpdateRule& rule, std::span<const Work> works, const GradientUse& use);
 
 } // namespace ampkit::optim

@@ -5,17 +5,38 @@
 #include <cmath>
 #include <numbers>
 
+#include <ampkit/optim/lamb.h>
+#include <ampkit/optim/lion.h>
+#include <ampkit/optim/muon.h>
 #include <c10/util/Exception.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include "optim/typed_rule.h"
+
 namespace ampkit::optim {
 namespace {
 
+/// Of options that LibTorch has no type for.
+template <class Options>
+bool set_own_momentum(torch::optim::OptimizerOptions& options, double value) {
+  auto* group = dynamic_cast<OwnGroup<Options>*>(&options);
+  if (group == nullptr) {
+    return false;
+  }
+  if constexpr (requires { group->values.betas; }) {
+    group->values.betas.first = value;
+  } else {
+    group->values.momentum = value;
+  }
+  return true;
+}
+
 /// Sets momentum, or the first beta, of whatever torch::optim options these
-/// are; those of ampkit's optimizers are too. False if they have neither.
+/// are; those of most of ampkit's optimizers are too. False if they have
+/// neither.
 bool set_momentum(torch::optim::OptimizerOptions& options, double value) {
   if (auto* adamw = dynamic_cast<torch::optim::AdamWOptions*>(&options)) {
     adamw->betas({value, std::get<1>(adamw->betas())});
@@ -27,7 +48,9 @@ bool set_momentum(torch::optim::OptimizerOptions& options, double value) {
       auto* rmsprop = dynamic_cast<torch::optim::RMSpropOptions*>(&options)) {
     rmsprop->momentum(value);
   } else {
-    return false;
+    return set_own_momentum<LionOptions>(options, value) ||
+           set_own_momentum<LAMBOptions>(options, value) ||
+           set_own_momentum<MuonOptions>(options, value);
   }
   return true;
 }

@@ -81,9 +81,12 @@ class Loader {
   void check_group(size_t g);
   void check_parameter(const ParameterRecord& record);
   void check_state(const ParameterRecord& record);
-  void check_tensor(const std::string& key, const ParameterRecord& record);
+  void check_tensor(
+      const std::string& key,
+      const ParameterRecord& record,
+      at::IntArrayRef shape);
   void check_unexpected();
-  size_t moments_in(const ParameterRecord& record) const;
+  std::vector<size_t> moments_in(const ParameterRecord& record) const;
   void restore(ParameterRecord& record) const;
 
   const io::StateDict& state_;
@@ -125,6 +128,7 @@ void Loader::check_group(size_t g) {
   const io::StateDict needed = rule_.save_options(current);
   for (const auto& [option, value] : needed.entries()) {
     if (!expect(group_key(g) + "." + option)) {
+      options_.push_back(current.clone()); // for the checks that follow
       return;
     }
   }
@@ -132,12 +136,13 @@ void Loader::check_group(size_t g) {
 }
 
 void Loader::check_tensor(
-    const std::string& key, const ParameterRecord& record) {
+    const std::string& key,
+    const ParameterRecord& record,
+    at::IntArrayRef shape) {
   expected_.insert(key);
   const at::Tensor& saved = state_.tensor(key);
   const auto type = state_dtype(record.parameter);
-  if (saved.sizes() != record.parameter.sizes() ||
-      saved.scalar_type() != type) {
+  if (saved.sizes() != shape || saved.scalar_type() != type) {
     problems_.add(
         "'",
         key,
@@ -146,18 +151,20 @@ void Loader::check_tensor(
         ", the optimizer needs ",
         type,
         " ",
-        record.parameter.sizes());
+        shape);
   }
 }
 
-size_t Loader::moments_in(const ParameterRecord& record) const {
+/// Those that the rule knows and the state has.
+std::vector<size_t> Loader::moments_in(const ParameterRecord& record) const {
   const auto& names = rule_.moment_names();
-  size_t count = 0;
-  while (count < names.size() &&
-         state_.contains(state_key(record) + "." + names[count])) {
-    ++count;
+  std::vector<size_t> present;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (state_.contains(state_key(record) + "." + names[i])) {
+      present.push_back(i);
+    }
   }
-  return count;
+  return present;
 }
 
 void Loader::check_parameter(const ParameterRecord& record) {
@@ -184,16 +191,22 @@ void Loader::check_state(const ParameterRecord& record) {
   if (state_.integer(state + ".step") < 0) {
     problems_.add("'", state, ".step' is negative");
   }
-  const size_t moments = moments_in(record);
-  for (size_t i = 0; i < moments; ++i) {
-    check_tensor(state + "." + rule_.moment_names()[i], record);
+  const auto moments = moments_in(record);
+  for (const size_t i : moments) {
+    check_tensor(
+        state + "." + rule_.moment_names()[i],
+        record,
+        rule_.moment_shape(i, record.parameter));
   }
   if (needs_master(record.parameter) && state_.contains(state + ".master")) {
-    check_tensor(state + ".master", record);
+    check_tensor(state + ".master", record, record.parameter.sizes());
   }
-  const auto& options = groups_[record.group].options();
-  if (rule_.moment_count(options) > moments && !rule_.may_lack_moments()) {
-    problems_.add("'", state, "' lacks moments");
+  for (const size_t i :
+       rule_.moments_used(*options_[record.group], record.parameter)) {
+    if (std::ranges::find(moments, i) == moments.end() &&
+        !rule_.may_lack_moments()) {
+      problems_.add("'", state, "' lacks moments: ", rule_.moment_names()[i]);
+    }
   }
 }
 
@@ -219,8 +232,7 @@ void Loader::check() {
 }
 
 at::Tensor restored(const at::Tensor& saved, const at::Tensor& parameter) {
-  return at::empty_like(
-             parameter, parameter.options().dtype(saved.scalar_type()))
+  return empty_state(parameter, saved.sizes(), saved.scalar_type())
       .copy_(saved);
 }
 
@@ -232,10 +244,12 @@ void Loader::restore(ParameterRecord& record) const {
   record.step_tensor.reset();
   record.step =
       state_.contains(key + ".step") ? state_.integer(key + ".step") : 0;
-  record.fresh = moments_in(record) == 0;
-  for (size_t i = 0; i < moments_in(record); ++i) {
-    record.moments.push_back(restored(
-        state_.tensor(key + "." + rule_.moment_names()[i]), parameter));
+  const auto moments = moments_in(record);
+  record.fresh = moments.empty();
+  record.moments.resize(rule_.moment_names().size());
+  for (const size_t i : moments) {
+    record.moments[i] =
+        restored(state_.tensor(key + "." + rule_.moment_names()[i]), parameter);
   }
   if (needs_master(parameter) && state_.contains(key + ".master")) {
     record.master = restored(state_.tensor(key + ".master"), parameter);
@@ -263,7 +277,9 @@ void save_record(
   const std::string key = state_key(record);
   state.set(key + ".step", steps);
   for (size_t i = 0; i < record.moments.size() && !record.fresh; ++i) {
-    state.set(key + "." + rule.moment_names()[i], record.moments[i]);
+    if (record.moments[i].defined()) {
+      state.set(key + "." + rule.moment_names()[i], record.moments[i]);
+    }
   }
   if (record.master.defined()) {
     state.set(key + ".master", record.master);

@@ -6,6 +6,9 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
+#include "optim/huge_pages.h"
+#include "optim/update_rule.h"
+
 namespace ampkit::optim {
 namespace {
 
@@ -102,9 +105,10 @@ void check_counts(const std::string& who, const RawGroup& group) {
 } // namespace
 
 void check_group(
-    const std::string& who,
+    const UpdateRule& rule,
     const RawGroup& group,
     const std::vector<std::unique_ptr<ParameterRecord>>& records) {
+  const std::string who = rule.name();
   check_counts(who, group);
   Known known = known_of(records);
   std::unordered_set<const void*> in_group;
@@ -114,6 +118,7 @@ void check_group(
         group.names.empty() ? std::to_string(records.size() + in_group.size())
                             : group.names[i];
     check_parameter(who, name, parameter);
+    rule.check_parameter(name, parameter);
     const void* key = parameter.unsafeGetTensorImpl();
     TORCH_CHECK_VALUE(
         !known.tensors.contains(key),
@@ -187,22 +192,28 @@ at::ScalarType state_dtype(const at::Tensor& parameter) {
 namespace {
 
 void follow(
-    const std::string& who, const ParameterRecord& record, at::Tensor& state) {
+    const std::string& who,
+    const ParameterRecord& record,
+    at::IntArrayRef shape,
+    at::Tensor& state) {
   const at::Tensor& parameter = record.parameter;
   TORCH_CHECK(
-      state.sizes() == parameter.sizes(),
+      state.sizes() == shape,
       who,
       ": parameter ",
       describe(record),
-      " had shape ",
+      " had state of shape ",
       state.sizes(),
-      " when the optimizer made its state; make a new optimizer after "
-      "replacing parameters");
-  if (state.device() != parameter.device() || !same_layout(state, parameter) ||
-      state.scalar_type() != state_dtype(parameter)) {
-    state = at::empty_like(
-                parameter, parameter.options().dtype(state_dtype(parameter)))
-                .copy_(state);
+      " where it needs ",
+      shape,
+      " now; make a new optimizer after replacing parameters");
+  const bool laid_out = shape == parameter.sizes()
+                            ? same_layout(state, parameter)
+                            : state.is_contiguous();
+  const auto dtype = state_dtype(parameter);
+  if (state.device() != parameter.device() || !laid_out ||
+      state.scalar_type() != dtype) {
+    state = empty_state(parameter, shape, dtype).copy_(state);
   }
 }
 
@@ -223,27 +234,47 @@ void follow_step(ParameterRecord& record) {
 
 } // namespace
 
+at::Tensor empty_state(
+    const at::Tensor& parameter, at::IntArrayRef shape, at::ScalarType dtype) {
+  const auto options = parameter.options().dtype(dtype).requires_grad(false);
+  auto state = shape == parameter.sizes() ? at::empty_like(parameter, options)
+                                          : at::empty(shape, options);
+  if (state.is_cpu()) {
+    advise_huge_pages(state.mutable_data_ptr(), state.nbytes());
+  }
+  return state;
+}
+
 void prepare_state(
-    const std::string& who, ParameterRecord& record, size_t moment_count) {
+    const UpdateRule& rule,
+    ParameterRecord& record,
+    const torch::optim::OptimizerOptions& options) {
   const at::Tensor& parameter = record.parameter;
   if (!needs_master(parameter)) {
     record.master.reset();
   } else if (!record.master.defined()) {
     record.master =
-        at::empty_like(parameter, parameter.options().dtype(at::kFloat))
-            .copy_(parameter);
+        empty_state(parameter, parameter.sizes(), at::kFloat).copy_(parameter);
   } else {
-    follow(who, record, record.master);
+    follow(rule.name(), record, parameter.sizes(), record.master);
   }
-  if (record.moments.size() < moment_count) {
-    record.moments.resize(moment_count);
+  record.moments.resize(rule.moment_names().size());
+  for (size_t i = 0; i < record.moments.size(); ++i) {
+    if (record.moments[i].defined()) {
+      follow(
+          rule.name(),
+          record,
+          rule.moment_shape(i, parameter),
+          record.moments[i]);
+    }
   }
-  for (at::Tensor& moment : record.moments) {
-    if (moment.defined()) {
-      follow(who, record, moment);
-    } else {
-      moment = at::zeros_like(
-          parameter, parameter.options().dtype(state_dtype(parameter)));
+  for (const size_t i : rule.moments_used(options, parameter)) {
+    if (!record.moments[i].defined()) {
+      record.moments[i] = empty_state(
+                              parameter,
+                              rule.moment_shape(i, parameter),
+                              state_dtype(parameter))
+                              .fill_(rule.initial_moment(options));
     }
   }
   follow_step(record);

@@ -32,7 +32,7 @@ struct ParameterRecord {
   at::Tensor step_tensor; // fp32 []
   /// fp32, for a 16-bit parameter only; else undefined.
   at::Tensor master;
-  /// In the order of UpdateRule::moment_names(); undefined before first use.
+  /// In the order of UpdateRule::moment_names(); undefined where not in use.
   std::vector<at::Tensor> moments;
   /// The moments were not updated yet.
   bool fresh = true;
@@ -45,10 +45,12 @@ struct Work {
   at::Tensor grad; // in the memory layout of the parameter
 };
 
+class UpdateRule;
+
 /// Throws c10::ValueError, naming the parameter, unless every one of `group`
-/// can be optimized together with `records`. `who` opens the message.
+/// can be optimized by `rule` together with `records`.
 void check_group(
-    const std::string& who,
+    const UpdateRule& rule,
     const RawGroup& group,
     const std::vector<std::unique_ptr<ParameterRecord>>& records);
 
@@ -65,7 +67,14 @@ at::Tensor usable_gradient(
 /// Makes master and moments where they are missing, and takes them to where the
 /// parameter is now. Throws c10::Error if the parameter's shape changed.
 void prepare_state(
-    const std::string& who, ParameterRecord& record, size_t moment_count);
+    const UpdateRule& rule,
+    ParameterRecord& record,
+    const torch::optim::OptimizerOptions& options);
+
+/// A tensor for state of `shape`: in the memory layout of the parameter if it
+/// has its shape, else contiguous. Not initialized.
+at::Tensor empty_state(
+    const at::Tensor& parameter, at::IntArrayRef shape, at::ScalarType dtype);
 
 /// fp64 for an fp64 parameter, else fp32.
 at::ScalarType state_dtype(const at::Tensor& parameter);

@@ -6,6 +6,8 @@
 
 #include <ATen/ATen.h>
 
+#include "amp/adaptive_clip.h"
+
 namespace ampkit::optim {
 namespace {
 
@@ -25,17 +27,6 @@ std::map<Key, std::vector<Work>> by_kind(std::span<const Work> works) {
   return kinds;
 }
 
-/// As many of `works` from `first` on as fit the limit for temporaries.
-size_t end_of_batch(std::span<const Work> works, size_t first) {
-  int64_t bytes = 0;
-  size_t end = first;
-  while (end < works.size() && (end == first || bytes < kTemporaryBytes)) {
-    bytes += works[end].grad.numel() * 4;
-    ++end;
-  }
-  return end;
-}
-
 /// The master, or the parameter where somebody else changed it since.
 void refresh_master(ParameterRecord& record) {
   const at::Tensor& parameter = record.parameter;
@@ -52,6 +43,16 @@ std::vector<at::Tensor> divided(
              : std::move(grads);
 }
 
+std::vector<at::Tensor> clipped(
+    std::vector<at::Tensor> grads, std::optional<double> limit) {
+  if (limit.has_value()) {
+    for (at::Tensor& grad : grads) {
+      grad = grad.clamp(-*limit, *limit);
+    }
+  }
+  return grads;
+}
+
 StockBatch make_batch(
     std::span<const Work> works, const FusedStepInputs& inputs) {
   StockBatch batch{.options = works.front().options};
@@ -65,13 +66,59 @@ StockBatch make_batch(
         record.master.defined() ? record.master : record.parameter);
     batch.grads.push_back(work.grad.to(batch.weights.back().scalar_type()));
   }
-  batch.grads = divided(std::move(batch.grads), inputs.grad_divisor);
+  batch.grads = clipped(
+      divided(std::move(batch.grads), inputs.grad_divisor), inputs.clip_value);
   if (inputs.found_inf.defined()) {
     // The kernels skip at exactly 1.
     batch.found_inf =
         inputs.found_inf.ne(0).to(batch.weights.front().device(), at::kFloat);
   }
   return batch;
+}
+
+/// Takes a step back on the device, without waiting for it, where it should
+/// have been skipped.
+class Undo {
+ public:
+  explicit Undo(const StockBatch& batch) : batch_(batch) {
+    for (const at::Tensor& tensor : tensors()) {
+      copies_.push_back(tensor.clone());
+    }
+  }
+
+  void apply() const {
+    const auto skipped = batch_.found_inf.ne(0);
+    const auto changed = tensors();
+    for (size_t i = 0; i < changed.size(); ++i) {
+      changed[i].copy_(at::where(skipped, copies_[i], changed[i]));
+    }
+  }
+
+ private:
+  std::vector<at::Tensor> tensors() const {
+    auto all = batch_.weights;
+    for (const ParameterRecord* record : batch_.records) {
+      for (const at::Tensor& moment : record->moments) {
+        if (moment.defined()) {
+          all.push_back(moment);
+        }
+      }
+    }
+    return all;
+  }
+
+  const StockBatch& batch_;
+  std::vector<at::Tensor> copies_;
+};
+
+void update_or_leave(const UpdateRule& rule, const StockBatch& batch) {
+  if (!batch.found_inf.defined() || rule.stock_skips_by_itself()) {
+    rule.update_stock(batch);
+    return;
+  }
+  const Undo undo(batch);
+  rule.update_stock(batch);
+  undo.apply();
 }
 
 void count_step(const StockBatch& batch) {
@@ -109,6 +156,37 @@ bool may_be_skipped(const UpdateRule& rule, const StockBatch& batch) {
 
 } // namespace
 
+size_t end_of_batch(std::span<const Work> works, size_t first) {
+  int64_t bytes = 0;
+  size_t end = first;
+  while (end < works.size() && (end == first || bytes < kTemporaryBytes)) {
+    bytes += works[end].grad.numel() * 4;
+    ++end;
+  }
+  return end;
+}
+
+std::vector<Work> clip_works(
+    std::span<const Work> works,
+    const at::Tensor& divisor,
+    const AdaptiveClip& clip) {
+  std::vector<Work> clipped(works.begin(), works.end());
+  for (Work& work : clipped) {
+    ParameterRecord& record = *work.record;
+    if (record.master.defined()) {
+      refresh_master(record);
+    }
+    const at::Tensor& weight =
+        record.master.defined() ? record.master : record.parameter;
+    auto grad = work.grad.to(weight.scalar_type());
+    if (divisor.defined()) {
+      grad = grad / divisor.to(grad.device());
+    }
+    work.grad = clipped_adaptively(grad, weight, clip);
+  }
+  return clipped;
+}
+
 void update_with_stock_ops(
     const UpdateRule& rule,
     std::span<const Work> works,
@@ -123,7 +201,7 @@ void update_with_stock_ops(
         continue;
       }
       count_step(batch);
-      rule.update_stock(batch);
+      update_or_leave(rule, batch);
       finish_step(batch);
     }
   }

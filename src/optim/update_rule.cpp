@@ -1,34 +1,38 @@
 #include "optim/update_rule.h"
 
-#include <cmath>
-#include <limits>
-
 #include <c10/util/Exception.h>
 
 namespace ampkit::optim {
 
-std::vector<at::Tensor> UpdateRule::moments_of(
-    const StockBatch& batch, size_t i) const {
+std::vector<int64_t> UpdateRule::moment_shape(
+    size_t, const at::Tensor& parameter) const {
+  return parameter.sizes().vec();
+}
+
+void UpdateRule::update_on_cpu(std::span<const Work>, const GradientUse&) {
+  TORCH_INTERNAL_ASSERT(false, name(), " has no kernel of its own");
+}
+
+std::vector<at::Tensor> StockBatch::moments(size_t i) const {
   std::vector<at::Tensor> moments;
-  moments.reserve(batch.records.size());
-  for (const ParameterRecord* record : batch.records) {
+  moments.reserve(records.size());
+  for (const ParameterRecord* record : records) {
     moments.push_back(record->moments[i]);
   }
   return moments;
 }
 
-void check_range(
-    const char* who, const char* field, double value, double low, double high) {
-  const bool bounded = std::isfinite(high);
-  TORCH_CHECK_VALUE(
-      std::isfinite(value) && value >= low && value < high,
-      who,
-      ": ",
-      field,
-      bounded ? c10::str(" must be in [", low, ", ", high, ")")
-              : c10::str(" must be finite and >= ", low),
-      ", got ",
-      value);
+std::vector<at::Tensor> StockBatch::steps() const {
+  std::vector<at::Tensor> steps;
+  steps.reserve(records.size());
+  for (const ParameterRecord* record : records) {
+    steps.push_back(record->step_tensor);
+  }
+  return steps;
+}
+
+std::optional<at::Tensor> StockBatch::optional_found_inf() const {
+  return found_inf.defined() ? std::optional(found_inf) : std::nullopt;
 }
 
 } // namespace ampkit::optim

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "kernels/optim_adamw.h"
+#include "kernels/optim_adam.h"
 #include "kernels/optim_sgd.h"
 #include "kernels/optim_targets.h"
 
@@ -19,6 +19,8 @@ Float type_of(const at::Tensor& tensor) {
          : tensor.scalar_type() == at::kBFloat16 ? Float::bf16
                                                  : Float::fp32;
 }
+
+constexpr float kGradFactor = 0.25F;
 
 /// One parameter of `size` elements with its moments.
 struct World {
@@ -41,6 +43,7 @@ struct World {
             {grad.const_data_ptr(),
              type_of(grad),
              static_cast<size_t>(grad.numel())},
+        .grad_factor = kGradFactor,
         .weight = weight.mutable_data_ptr<float>(),
         .first = first.mutable_data_ptr<float>(),
         .second = second.mutable_data_ptr<float>()};
@@ -52,8 +55,7 @@ struct World {
   }
 };
 
-const AdamWFactors kAdamW{
-    .inverse_divisor = 0.25F,
+const AdamFactors kAdamW{
     .one_minus_beta1 = 0.1F,
     .beta2 = 0.99F,
     .one_minus_beta2 = 0.01F,
@@ -63,8 +65,8 @@ const AdamWFactors kAdamW{
 
 /// `kAdamW` in fp64.
 at::Tensor expected_adamw(const World& w) {
-  const AdamWFactors& f = kAdamW;
-  const auto g = w.grad.to(at::kDouble) * f.inverse_divisor;
+  const AdamFactors& f = kAdamW;
+  const auto g = w.grad.to(at::kDouble) * kGradFactor;
   const auto m0 = w.first.to(at::kDouble);
   const auto m = m0 + (g - m0) * f.one_minus_beta1;
   const auto v = w.second.to(at::kDouble) * f.beta2 + g * g * f.one_minus_beta2;
@@ -85,7 +87,7 @@ TEST_P(UpdateFormats, AdamWFollowsTheFormulaAndRoundsTheMirror) {
   for_each_target([&] {
     World w(131, grad_type, mirror_type);
     const auto expected = expected_adamw(w);
-    adamw_update(kAdamW, w.span());
+    adam_update(kAdamW, w.span());
     const auto error = (w.weight.to(at::kDouble) - expected).abs().max();
     EXPECT_LT(error.item<double>(), kTolerance);
     if (w.mirror.defined()) {
@@ -99,10 +101,10 @@ TEST_P(UpdateFormats, AdamWOfPartsEqualsAdamWOfTheWholeToTheLastBit) {
   for_each_target([&] {
     World whole(131, grad_type, mirror_type);
     World parts(131, grad_type, mirror_type);
-    adamw_update(kAdamW, whole.span());
-    adamw_update(kAdamW, slice(parts.span(), 0, 7));
-    adamw_update(kAdamW, slice(parts.span(), 7, 61));
-    adamw_update(kAdamW, slice(parts.span(), 68, 63));
+    adam_update(kAdamW, whole.span());
+    adam_update(kAdamW, slice(parts.span(), 0, 7));
+    adam_update(kAdamW, slice(parts.span(), 7, 61));
+    adam_update(kAdamW, slice(parts.span(), 68, 63));
     EXPECT_TRUE(whole.weight.equal(parts.weight));
     EXPECT_TRUE(whole.first.equal(parts.first));
     EXPECT_TRUE(whole.second.equal(parts.second));
@@ -115,7 +117,6 @@ TEST_P(UpdateFormats, AdamWOfPartsEqualsAdamWOfTheWholeToTheLastBit) {
 TEST_P(UpdateFormats, SgdFollowsTheFormulaAndRoundsTheMirror) {
   const auto [grad_type, mirror_type] = GetParam();
   const SgdFactors f{
-      .inverse_divisor = 0.25F,
       .weight_decay = 0.01F,
       .momentum = 0.9F,
       .one_minus_dampening = 0.5F,
@@ -123,8 +124,7 @@ TEST_P(UpdateFormats, SgdFollowsTheFormulaAndRoundsTheMirror) {
   for_each_target([&] {
     World w(131, grad_type, mirror_type);
     const auto p = w.weight.to(at::kDouble);
-    const auto g =
-        w.grad.to(at::kDouble) * f.inverse_divisor + p * f.weight_decay;
+    const auto g = w.grad.to(at::kDouble) * kGradFactor + p * f.weight_decay;
     const auto m = w.first.to(at::kDouble) * f.momentum +
                    g * static_cast<double>(f.one_minus_dampening);
     sgd_update(f, w.span());
@@ -253,11 +253,32 @@ TEST(UpdateKernelTest, InstructionSetsWithFusedMultiplyAddGiveTheSameBits) {
       return;
     }
     World w(131, at::kHalf, at::kBFloat16);
-    adamw_update(kAdamW, w.span());
+    adam_update(kAdamW, w.span());
     if (!first.defined()) {
       first = w.weight;
     }
     EXPECT_TRUE(w.weight.equal(first));
+  });
+}
+
+TEST(UpdateKernelTest, ClippingLimitsTheUnscaledGradientAndKeepsNan) {
+  for_each_target([&] {
+    const auto grad = torch::tensor(
+        {8.F, -8.F, 1.F, std::numeric_limits<float>::quiet_NaN(), -4.F});
+    const auto weight = torch::zeros({5});
+    sgd_update(
+        {.lr = 1},
+        {.grad = {grad.const_data_ptr(), Float::fp32, 5},
+         .grad_factor = 0.5F,
+         .clip_value = 3,
+         .weight = weight.mutable_data_ptr<float>()});
+    EXPECT_TRUE(weight.allclose(
+        torch::tensor(
+            {-3.F, 3.F, -0.5F, std::numeric_limits<float>::quiet_NaN(), 2.F}),
+        0,
+        0,
+        /*equal_nan=*/true))
+        << weight;
   });
 }
 
@@ -268,7 +289,7 @@ TEST(UpdateKernelTest, FirstSgdStepSetsTheBufferWithoutReadingIt) {
     sgd_update(
         {.momentum = 0.9F, .one_minus_dampening = 0.5F, .first_step = true},
         w.span());
-    EXPECT_TRUE(w.first.equal(w.grad));
+    EXPECT_TRUE(w.first.equal(w.grad * kGradFactor));
   });
 }
 

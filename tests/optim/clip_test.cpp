@@ -1,5 +1,6 @@
 #include <ampkit/optim/clip.h>
 
+#include <cmath>
 #include <limits>
 
 #include <torch/torch.h>
@@ -36,7 +37,7 @@ TEST(ClipGradNormTest, GradientsWithinTheLimitKeepTheirBits) {
   EXPECT_TRUE(parameter.grad().equal(grad));
 }
 
-TEST(ClipGradNormTest, ANonFiniteNormIsReportedAndChangesNothing) {
+TEST(ClipGradNormTest, OneInfDoesNotTurnEveryGradientIntoZeroOrNan) {
   for (const float bad : {kInf, -kInf, kNan}) {
     for (const double type : {1.0, 2.0, double{kInf}}) {
       const auto grad = torch::tensor({1.F, bad, 3.F});
@@ -56,7 +57,7 @@ TEST(ClipGradNormTest, ANonFiniteNormIsReportedAndChangesNothing) {
   }
 }
 
-TEST(ClipGradNormTest, SixteenBitGradientsAreSummedInFp32) {
+TEST(ClipGradNormTest, NormOfFp16GradientsDoesNotOverflow) {
   for (const auto type : {at::kHalf, at::kBFloat16}) {
     // Squares of 300 overflow fp16, as their sum does; a factor of 1e-8 would
     // be 0 in it.
@@ -68,7 +69,7 @@ TEST(ClipGradNormTest, SixteenBitGradientsAreSummedInFp32) {
   }
 }
 
-TEST(ClipGradNormTest, SumsBeyondFp32DontOverflow) {
+TEST(ClipGradNormTest, SumsOfSquaresBeyondFp32DontOverflow) {
   std::vector<at::Tensor> parameters;
   for (int i = 0; i < 4; ++i) {
     parameters.push_back(with_grad(torch::full({1}, 1e19F)));
@@ -106,6 +107,36 @@ TEST(ClipGradValueTest, LimitsEachElementAndKeepsNan) {
   EXPECT_TRUE(parameter.grad().allclose(
       torch::tensor({-2.F, 0.5F, 2.F, kNan}), 0, 0, true));
   EXPECT_ERROR(clip_grad_value_({parameter}, 0), c10::ValueError, "clip_value");
+}
+
+TEST(AdaptiveClipGradTest, RowsAreLimitedByTheirWeightsAndOthersKeepTheirBits) {
+  auto weight = torch::tensor({{3.F, 4.F}, {3.F, 4.F}}).requires_grad_();
+  const auto grad = torch::tensor({{30.F, 40.F}, {0.3F, 0.4F}});
+  weight.mutable_grad() = grad.clone();
+  const auto unused = torch::zeros({2}).requires_grad_();
+  adaptive_clip_grad_({unused, weight}, {.clip_factor = 0.5});
+  EXPECT_TRUE(weight.grad()[0].allclose(torch::tensor({1.5F, 2.F}), 1e-6, 0));
+  EXPECT_TRUE(weight.grad()[1].equal(grad[1]));
+}
+
+TEST(AdaptiveClipGradTest, ANonFiniteRowStaysAsItIsAndTheOthersAreClipped) {
+  auto weight = torch::ones({2, 2}).requires_grad_();
+  weight.mutable_grad() = torch::tensor({{kInf, 1.F}, {8.F, 0.F}});
+  adaptive_clip_grad_({weight}, {.clip_factor = 1});
+  EXPECT_TRUE(weight.grad()[0].equal(torch::tensor({kInf, 1.F})));
+  EXPECT_NEAR(weight.grad()[1][0].item<float>(), std::sqrt(2.0), 1e-6);
+}
+
+TEST(AdaptiveClipGradTest, OptionsAreChecked) {
+  const auto parameter = with_grad(torch::full({2}, 9.0F));
+  EXPECT_ERROR(
+      adaptive_clip_grad_({parameter}, {.clip_factor = 0}),
+      c10::ValueError,
+      "clip_factor",
+      "got 0");
+  EXPECT_ERROR(
+      adaptive_clip_grad_({parameter}, {.eps = -1}), c10::ValueError, "eps");
+  EXPECT_TRUE(parameter.grad().equal(torch::full({2}, 9.0F)));
 }
 
 } // namespace

@@ -2,7 +2,14 @@
 
 #include <limits>
 
+#include <ampkit/optim/adafactor.h>
+#include <ampkit/optim/adagrad.h>
+#include <ampkit/optim/adam.h>
 #include <ampkit/optim/adamw.h>
+#include <ampkit/optim/lamb.h>
+#include <ampkit/optim/lion.h>
+#include <ampkit/optim/muon.h>
+#include <ampkit/optim/rmsprop.h>
 #include <ampkit/optim/sgd.h>
 #include <torch/torch.h>
 
@@ -96,6 +103,50 @@ TEST(FusedOptimizerErrors, OptionsOutOfRangeNameTheField) {
   EXPECT_ERROR(AdamW(p, {.weight_decay = -1}), c10::ValueError, "decay");
   EXPECT_ERROR(SGD(p, {.momentum = -1}), c10::ValueError, "momentum");
   EXPECT_ERROR(SGD(p, {.nesterov = true}), c10::ValueError, "nesterov");
+}
+
+TEST(FusedOptimizerErrors, OptionsOfTheOthersOutOfRangeNameTheField) {
+  const std::vector<at::Tensor> p{parameter(torch::ones({2, 2}))};
+  EXPECT_ERROR(Adam(p, {.betas = {0.9, 1}}), c10::ValueError, "betas.second");
+  EXPECT_ERROR(Adagrad(p, {.lr_decay = -1}), c10::ValueError, "lr_decay");
+  EXPECT_ERROR(
+      Adagrad(p, {.initial_accumulator_value = -1}),
+      c10::ValueError,
+      "Adagrad: initial_accumulator_value must be finite and >= 0, got -1");
+  EXPECT_ERROR(RMSprop(p, {.alpha = 1}), c10::ValueError, "alpha");
+  EXPECT_ERROR(Lion(p, {.betas = {-1, 0}}), c10::ValueError, "betas.first");
+  EXPECT_ERROR(LAMB(p, {.eps = kNan}), c10::ValueError, "LAMB: eps");
+  EXPECT_ERROR(Adafactor(p, {.d = 0.5}), c10::ValueError, "d must be", ">= 1");
+  EXPECT_ERROR(
+      Adafactor(p, {.beta2_decay = 0.8}), c10::ValueError, "beta2_decay");
+  EXPECT_ERROR(Adafactor(p, {.eps = {-1, 1e-3}}), c10::ValueError, "eps.first");
+  EXPECT_ERROR(Muon(p, {.ns_steps = 100}), c10::ValueError, "ns_steps", "100");
+}
+
+TEST(FusedOptimizerErrors, MuonRefusesParametersThatAreNoMatricesByName) {
+  const auto bias = parameter(torch::ones({3}));
+  const auto weight = parameter(torch::ones({3, 2}));
+  EXPECT_ERROR(
+      Muon(NamedParameters{{weight, bias}, {"fc.weight", "fc.bias"}}),
+      c10::ValueError,
+      "Muon",
+      "'fc.bias'",
+      "2 dimensions",
+      "[3]");
+}
+
+TEST(FusedOptimizerErrors, ClippingLimitsAreChecked) {
+  const auto weight = parameter(torch::ones({1}));
+  set_grad(weight, torch::ones({1}));
+  SGD sgd({weight});
+  EXPECT_ERROR(
+      sgd.fused_step({.clip_value = 0}), c10::ValueError, "clip_value");
+  EXPECT_ERROR(
+      sgd.fused_step({.adaptive_clip = AdaptiveClip{.clip_factor = -1}}),
+      c10::ValueError,
+      "clip_factor");
+  EXPECT_ERROR(sgd.inspect_gradients(3), c10::ValueError, "norm_type", "got 3");
+  EXPECT_EQ(weight.item<float>(), 1);
 }
 
 TEST(FusedOptimizerErrors, FusedInputsAreChecked) {

@@ -1,9 +1,12 @@
 // What AdamW and SGD share: groups, names, masters, gradients, skipped steps.
 
+#include <functional>
 #include <limits>
 
 #include <ATen/Parallel.h>
+#include <ampkit/optim/adam.h>
 #include <ampkit/optim/adamw.h>
+#include <ampkit/optim/clip.h>
 #include <ampkit/optim/sgd.h>
 #include <torch/torch.h>
 
@@ -317,6 +320,49 @@ TEST(FusedOptimizerTest, Fp64ParametersKeepFp64State) {
   EXPECT_EQ(
       adamw.state_dict().tensor("state.0.exp_avg").scalar_type(), at::kDouble);
   EXPECT_NEAR(weight[0].item<double>(), (1 - 1e-5) - 1e-3, 1e-7);
+}
+
+TEST(FusedOptimizerTest, ClippingWithinTheStepEqualsClippedGradients) {
+  struct Case {
+    FusedStepInputs inputs;
+    std::function<void(const std::vector<at::Tensor>&)> clip;
+  };
+  const std::vector<Case> cases{
+      {{.clip_value = 0.5}, [](const auto& p) { clip_grad_value_(p, 0.5); }},
+      {{.adaptive_clip = AdaptiveClip{.clip_factor = 0.1}},
+       [](const auto& p) { adaptive_clip_grad_(p, {.clip_factor = 0.1}); }}};
+  for (const Kernel kernel : {Kernel::stock, Kernel::highway}) {
+    for (const Case& tested : cases) {
+      torch::manual_seed(3);
+      const auto a = parameter(torch::randn({7, 5}));
+      const auto b = parameter(a.detach().clone());
+      SGD within({a}, {.lr = 1, .kernel = kernel});
+      SGD before({b}, {.lr = 1, .kernel = kernel});
+      const auto grad = torch::randn({7, 5});
+      set_grad(a, grad * 4);
+      set_grad(b, grad.clone());
+      FusedStepInputs inputs = tested.inputs;
+      inputs.grad_divisor = torch::full({}, 4.0F);
+      within.fused_step(inputs);
+      tested.clip({b});
+      before.step();
+      EXPECT_TRUE(a.equal(b));
+      EXPECT_FALSE(b.grad().equal(grad)) << "the limit counted";
+      EXPECT_TRUE(a.grad().equal(grad * 4)) << "gradients are not written";
+    }
+  }
+}
+
+TEST(FusedOptimizerTest, TurningAmsgradOnLaterStartsFromTheNextAverage) {
+  const auto weight = parameter(torch::ones({3}));
+  Adam adam({weight}, {.lr = 0.1});
+  set_grad(weight, torch::ones({3}));
+  adam.step();
+  adam.set_options({.lr = 0.1, .amsgrad = true});
+  adam.step();
+  const auto state = adam.state_dict();
+  EXPECT_TRUE(state.tensor("state.0.max_exp_avg_sq")
+                  .equal(state.tensor("state.0.exp_avg_sq")));
 }
 
 } // namespace

@@ -14,9 +14,10 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<Work> works_of(const std::vector<at::Tensor>& grads) {
+  static ParameterRecord record; // nothing in it matters here
   std::vector<Work> works;
   for (const at::Tensor& grad : grads) {
-    works.push_back({.grad = grad});
+    works.push_back({.record = &record, .grad = grad});
   }
   return works;
 }
@@ -30,12 +31,36 @@ TEST(GradientPassTest, ForeachOpsAgreeWithTheKernelsInAMixOfDtypes) {
       torch::randn({30}, at::kDouble),
   });
   std::vector<int64_t> counts;
-  const auto exact = read_gradients(works, at::kCPU, counts);
-  const auto summary = read_with_foreach_ops(works, at::kCPU);
+  const auto exact = read_gradients(works, at::kCPU, 2, counts);
+  const auto summary = read_with_foreach_ops(works, at::kCPU, 2);
   EXPECT_EQ(summary.non_finite.item<float>(), 0);
   EXPECT_EQ(summary.with_gradient, 4);
   const auto expected = exact.sum_of_squares.item<double>();
   EXPECT_NEAR(summary.sum_of_squares.item<double>(), expected, expected * 1e-6);
+}
+
+TEST(GradientPassTest, NormsOfBothPassesAreThoseOfTheGradientsAsOneVector) {
+  torch::manual_seed(1);
+  const auto grads = std::vector<at::Tensor>{
+      torch::randn({100000}),
+      torch::randn({51}).to(at::kHalf),
+      torch::randn({70}).to(at::kBFloat16),
+      torch::randn({30}, at::kDouble)};
+  std::vector<at::Tensor> flat;
+  for (const auto& grad : grads) {
+    flat.push_back(grad.to(at::kDouble));
+  }
+  const auto works = works_of(grads);
+  for (const double type : {1.0, 2.0, double{kInf}}) {
+    const auto expected =
+        at::linalg_vector_norm(at::cat(flat), type).item<double>();
+    std::vector<int64_t> counts;
+    const auto own = read_gradients(works, at::kCPU, type, counts);
+    EXPECT_NEAR(own.norm.item<double>() / expected, 1, 1e-7) << type;
+    const auto foreach = read_with_foreach_ops(works, at::kCPU, type);
+    // Sums in fp32.
+    EXPECT_NEAR(foreach.norm.item<double>() / expected, 1, 1e-5) << type;
+  }
 }
 
 TEST(GradientPassTest, ForeachOpsCountParametersThatHoldInfOrNan) {
@@ -44,8 +69,9 @@ TEST(GradientPassTest, ForeachOpsCountParametersThatHoldInfOrNan) {
       torch::ones({3}),
       torch::tensor({kInf}).to(at::kBFloat16),
   });
-  EXPECT_EQ(read_with_foreach_ops(works, at::kCPU).non_finite.item<float>(), 2);
-  const auto none = read_with_foreach_ops({}, at::kCPU);
+  EXPECT_EQ(
+      read_with_foreach_ops(works, at::kCPU, 2).non_finite.item<float>(), 2);
+  const auto none = read_with_foreach_ops({}, at::kCPU, 2);
   EXPECT_EQ(none.non_finite.item<float>(), 0);
   EXPECT_EQ(none.sum_of_squares.item<float>(), 0);
 }

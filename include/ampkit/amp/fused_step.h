@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct GradientSummary {
   /// as they are, neither unscaled nor clipped. Meaningless unless non_finite
   /// is 0.
   at::Tensor sum_of_squares;
+  /// The norm that was asked for, of the gradients as they are; dtype, device
+  /// and reservation as of sum_of_squares.
+  at::Tensor norm;
   /// How many parameters have a gradient.
   int64_t with_gradient = 0;
 };
@@ -30,6 +34,18 @@ struct NonFiniteGradient {
   int64_t elements = 0;
 };
 
+/// Adaptive gradient clipping (Brock et al., 2021,
+/// https://arxiv.org/abs/2102.06171): each row of a gradient is scaled so that
+/// its 2-norm is at most `clip_factor` times that of the same row of the
+/// weights. A row is what belongs to one output: all but the first dimension;
+/// a parameter of one dimension is one row.
+struct AdaptiveClip {
+  /// > 0.
+  double clip_factor = 0.01;
+  /// Weights of a smaller norm count as this; > 0.
+  double eps = 1e-3;
+};
+
 /// What a fused step divides by and whether it may do anything at all.
 struct FusedStepInputs {
   /// fp32, shape [], > 0: gradients are divided by it before use (loss scale
@@ -38,6 +54,12 @@ struct FusedStepInputs {
   /// fp32, shape []: if not 0, nothing changes, the step count included.
   /// Undefined: always step.
   at::Tensor found_inf;
+  /// Limits each element, after the division, to [-clip_value, clip_value];
+  /// > 0.
+  std::optional<double> clip_value;
+  /// Clips adaptively, after the division, through temporaries of at most
+  /// 64 MiB, or one parameter.
+  std::optional<AdaptiveClip> adaptive_clip;
 };
 
 /// How a GradScaler hands unscaling, clipping and the finite check to an
@@ -51,8 +73,8 @@ class AMPKIT_API FusedStep {
  public:
   virtual ~FusedStep() = default;
 
-  /// Pass 1: reads the gradients.
-  virtual GradientSummary inspect_gradients() = 0;
+  /// Pass 1: reads the gradients. `norm_type`: 1, 2 or infinity.
+  virtual GradientSummary inspect_gradients(double norm_type = 2) = 0;
 
   /// Pass 2: decay, moments, masters, parameters.
   virtual void fused_step(const FusedStepInputs& inputs) = 0;

@@ -1,9 +1,8 @@
 #pragma once
 
 #include <utility>
-#include <vector>
 
-#include <ampkit/optim/fused_optimizer.h>
+#include <ampkit/optim/typed_optimizer.h>
 
 namespace ampkit::optim {
 
@@ -17,34 +16,24 @@ struct AdamWOptions {
   double eps = 1e-8;
   /// Decoupled: each step first multiplies the weights by 1 - lr * this; >= 0.
   double weight_decay = 1e-2;
+  /// Divide by the largest average of squares so far (Reddi et al., 2018).
+  bool amsgrad = false;
+  /// Climb instead of descend.
+  bool maximize = false;
   Kernel kernel = Kernel::automatic;
 };
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019), as
-/// torch.optim.AdamW, without its amsgrad and maximize.
+/// torch.optim.AdamW.
 ///
 ///     AdamW optimizer(model->parameters(), {.lr = 3e-4});
 ///     AdamW optimizer(named(*model), {.lr = 3e-4});   // messages with names
 ///
 /// The options of a group are a torch::optim::AdamWOptions, so that code which
 /// casts to it and sets lr(), betas(), eps() or weight_decay() works.
-class AMPKIT_API AdamW : public FusedOptimizer {
+class AMPKIT_API AdamW : public TypedOptimizer<AdamWOptions> {
  public:
-  using Options = AdamWOptions;
-
-  /// Throws c10::ValueError, naming the field or parameter, if an option is out
-  /// of range, there is no parameter, or a parameter can't be optimized.
-  explicit AdamW(std::vector<at::Tensor> params, const Options& options = {});
-  explicit AdamW(NamedParameters params, const Options& options = {});
-  explicit AdamW(std::vector<ParamGroup<Options>> groups);
-
-  /// Throws as the constructors do, having added nothing.
-  void add_param_group(ParamGroup<Options> group);
-
-  /// The present options of group `index`.
-  Options options(size_t index = 0) const;
-  /// Throws c10::ValueError, changing nothing, if an option is out of range.
-  void set_options(const Options& options, size_t index = 0);
+  using TypedOptimizer::TypedOptimizer;
 };
 
 } // namespace ampkit::optim

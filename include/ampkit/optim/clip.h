@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <ampkit/amp/fused_step.h>
 #include <ampkit/export.h>
 
 namespace ampkit::optim {
@@ -41,5 +42,14 @@ AMPKIT_API at::Tensor clip_grad_norm_(
 /// NaN stays NaN. Throws c10::ValueError if `clip_value` is not > 0.
 AMPKIT_API void clip_grad_value_(
     const std::vector<at::Tensor>& parameters, double clip_value);
+
+/// Clips each row of the gradients by the norm of the same row of the weights,
+/// in place, as AdaptiveClip says. Brock et al. leave out the last linear
+/// layer: don't pass its parameters. Norms are taken in fp32 or fp64. A row
+/// that is not finite stays as it is. Does not wait for the device. Throws
+/// c10::ValueError, changing nothing, if an option is not > 0, and c10::Error
+/// for a sparse gradient.
+AMPKIT_API void adaptive_clip_grad_(
+    const std::vector<at::Tensor>& parameters, const AdaptiveClip& clip = {});
 
 } // namespace ampkit::optim

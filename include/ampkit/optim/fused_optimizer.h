@@ -18,7 +18,7 @@ namespace ampkit::optim {
 class UpdateRule;
 struct RawGroup;
 
-/// What AdamW and SGD have in common.
+/// What all optimizers of ampkit have in common.
 ///
 /// State (moments, masters) is fp32 whatever the parameter's dtype; of an fp64
 /// parameter it is fp64. 16-bit parameters get an fp32 master, made at the
@@ -44,13 +44,14 @@ class AMPKIT_API FusedOptimizer : public torch::optim::Optimizer,
   /// given, is run first, with gradients enabled; its loss is returned.
   at::Tensor step(LossClosure closure = nullptr) override;
 
-  /// Waits for the device only if that is the CPU.
-  GradientSummary inspect_gradients() override;
+  /// Waits for the device only if that is the CPU. Throws c10::ValueError for
+  /// another norm than 1, 2 or infinity.
+  GradientSummary inspect_gradients(double norm_type = 2) override;
 
   /// Does not wait for the device, except: SGD with momentum and dampening
   /// waits until its first step was taken. No gradient is written to. Throws
   /// c10::ValueError if the divisor is on the CPU and not > 0 in a step that is
-  /// to be taken.
+  /// to be taken, or if a limit is not > 0.
   void fused_step(const FusedStepInputs& inputs) override;
 
   /// From the gradients that the last inspect_gradients() read on the CPU; on

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <vector>
-
-#include <ampkit/optim/fused_optimizer.h>
+#include <ampkit/optim/typed_optimizer.h>
 
 namespace ampkit::optim {
 
@@ -18,33 +16,20 @@ struct SGDOptions {
   double weight_decay = 0;
   /// Needs momentum > 0 and dampening 0.
   bool nesterov = false;
+  /// Climb instead of descend.
+  bool maximize = false;
   Kernel kernel = Kernel::automatic;
 };
 
-/// Stochastic gradient descent with momentum, as torch.optim.SGD, without its
-/// maximize.
+/// Stochastic gradient descent with momentum, as torch.optim.SGD.
 ///
 ///     SGD optimizer(model->parameters(), {.lr = 0.1, .momentum = 0.9});
 ///
 /// The options of a group are a torch::optim::SGDOptions, so that code which
 /// casts to it and sets lr() or momentum() works.
-class AMPKIT_API SGD : public FusedOptimizer {
+class AMPKIT_API SGD : public TypedOptimizer<SGDOptions> {
  public:
-  using Options = SGDOptions;
-
-  /// Throws c10::ValueError, naming the field or parameter, if an option is out
-  /// of range, there is no parameter, or a parameter can't be optimized.
-  explicit SGD(std::vector<at::Tensor> params, const Options& options = {});
-  explicit SGD(NamedParameters params, const Options& options = {});
-  explicit SGD(std::vector<ParamGroup<Options>> groups);
-
-  /// Throws as the constructors do, having added nothing.
-  void add_param_group(ParamGroup<Options> group);
-
-  /// The present options of group `index`.
-  Options options(size_t index = 0) const;
-  /// Throws c10::ValueError, changing nothing, if an option is out of range.
-  void set_options(const Options& options, size_t index = 0);
+  using TypedOptimizer::TypedOptimizer;
 };
 
 } // namespace ampkit::optim

@@ -1,13 +1,12 @@
-// AdamW and SGD (command "optimizer"), clipping ("clip") and averaging ("ema")
+// The optimizers (command "optimizer"), clipping ("clip") and averaging ("ema")
 // on the settings and numbers of test_optimizers.py.
 
-#include <ampkit/optim/adamw.h>
 #include <ampkit/optim/clip.h>
 #include <ampkit/optim/ema.h>
-#include <ampkit/optim/sgd.h>
 #include <torch/torch.h>
 
 #include "oracle/driver/driver.h"
+#include "oracle/driver/make_optimizer.h"
 
 namespace ampkit::oracle {
 namespace {
@@ -17,6 +16,7 @@ using nlohmann::json;
 at::ScalarType dtype_of(const std::string& name) {
   return name == "float16"    ? at::kHalf
          : name == "bfloat16" ? at::kBFloat16
+         : name == "float64"  ? at::kDouble
                               : at::kFloat;
 }
 
@@ -33,56 +33,16 @@ json to_json(const at::Tensor& tensor) {
   return std::vector<double>(data, data + flat.numel());
 }
 
-optim::Kernel kernel_of(const json& task) {
-  return task["kernel"] == "stock" ? optim::Kernel::stock
-                                   : optim::Kernel::highway;
-}
-
-optim::AdamWOptions adamw_options(const json& o, optim::Kernel kernel) {
-  return {
-      .lr = o["lr"],
-      .betas = {o["betas"][0], o["betas"][1]},
-      .eps = o["eps"],
-      .weight_decay = o["weight_decay"],
-      .kernel = kernel};
-}
-
-optim::SGDOptions sgd_options(const json& o, optim::Kernel kernel) {
-  return {
-      .lr = o["lr"],
-      .momentum = o["momentum"],
-      .dampening = o["dampening"],
-      .weight_decay = o["weight_decay"],
-      .nesterov = o["nesterov"],
-      .kernel = kernel};
-}
-
-std::vector<at::Tensor> parameters_of(const json& group, at::ScalarType type) {
-  std::vector<at::Tensor> parameters;
-  for (const json& parameter : group["params"]) {
-    parameters.push_back(to_tensor(parameter, type).requires_grad_());
-  }
-  return parameters;
-}
-
-std::unique_ptr<optim::FusedOptimizer> make_optimizer(
+std::vector<std::vector<at::Tensor>> parameters_of(
     const json& task, at::ScalarType type) {
-  std::vector<optim::ParamGroup<optim::AdamWOptions>> adamw;
-  std::vector<optim::ParamGroup<optim::SGDOptions>> sgd;
+  std::vector<std::vector<at::Tensor>> groups;
   for (const json& group : task["groups"]) {
-    const auto parameters = parameters_of(group, type);
-    if (task["kind"] == "AdamW") {
-      adamw.push_back(
-          {parameters, adamw_options(group["options"], kernel_of(task))});
-    } else {
-      sgd.push_back(
-          {parameters, sgd_options(group["options"], kernel_of(task))});
+    auto& parameters = groups.emplace_back();
+    for (const json& parameter : group["params"]) {
+      parameters.push_back(to_tensor(parameter, type).requires_grad_());
     }
   }
-  if (task["kind"] == "AdamW") {
-    return std::make_unique<optim::AdamW>(std::move(adamw));
-  }
-  return std::make_unique<optim::SGD>(std::move(sgd));
+  return groups;
 }
 
 std::vector<at::Tensor> all_parameters(torch::optim::Optimizer& optimizer) {
@@ -122,15 +82,38 @@ void take_step(
   }
 }
 
+/// The run goes on with a new optimizer over copies of the parameters.
+void change_over(
+    std::unique_ptr<optim::FusedOptimizer>& optimizer,
+    std::vector<at::Tensor>& parameters,
+    const json& task) {
+  std::vector<std::vector<at::Tensor>> groups;
+  for (auto& group : optimizer->param_groups()) {
+    auto& copies = groups.emplace_back();
+    for (const at::Tensor& parameter : group.params()) {
+      copies.push_back(parameter.detach().clone().requires_grad_());
+    }
+  }
+  auto fresh = make_optimizer(task, groups);
+  fresh->load_state_dict(optimizer->state_dict());
+  optimizer = std::move(fresh);
+  parameters = all_parameters(*optimizer);
+}
+
 /// ARGUMENTS: task.json result.json. The result has the weights after each
-/// step, and the masters at the end.
+/// step, and the masters at the end. After step "restore_after" the state goes
+/// through a new optimizer.
 void run_optimizer(std::span<const std::string> args) {
   const json task = read_json(args[0]);
   const auto type = dtype_of(task["dtype"]);
-  const auto optimizer = make_optimizer(task, type);
-  const auto parameters = all_parameters(*optimizer);
+  auto optimizer = make_optimizer(task, parameters_of(task, type));
+  auto parameters = all_parameters(*optimizer);
   json result{{"weights", json::array()}, {"masters", json::array()}};
   for (const json& step : task["steps"]) {
+    if (task.value("restore_after", -1) ==
+        static_cast<int>(result["weights"].size())) {
+      change_over(optimizer, parameters, task);
+    }
     set_gradients(parameters, step["grads"], type);
     take_step(*optimizer, parameters, step);
     json weights = json::array();
@@ -145,17 +128,14 @@ void run_optimizer(std::span<const std::string> args) {
   write_json(args[1], result);
 }
 
-void run_clip(std::span<const std::string> args) {
-  const json task = read_json(args[0]);
-  std::vector<at::Tensor> parameters;
-  for (const json& grad : task["grads"]) {
-    const auto values = to_tensor(grad, dtype_of(task["dtype"]));
-    parameters.push_back(torch::zeros_like(values).requires_grad_());
-    parameters.back().mutable_grad() = values;
-  }
+/// A limit "kind" of "norm", "value" or "adaptive".
+json clip(const std::vector<at::Tensor>& parameters, const json& task) {
   json result;
-  if (task.contains("clip_value")) {
+  if (task["kind"] == "value") {
     optim::clip_grad_value_(parameters, task["clip_value"]);
+  } else if (task["kind"] == "adaptive") {
+    optim::adaptive_clip_grad_(
+        parameters, {.clip_factor = task["clip_factor"], .eps = task["eps"]});
   } else {
     const double type = task["norm_type"].is_string()
                             ? std::numeric_limits<double>::infinity()
@@ -164,6 +144,22 @@ void run_clip(std::span<const std::string> args) {
                          parameters, task["max_norm"], {.norm_type = type})
                          .item<double>();
   }
+  return result;
+}
+
+void run_clip(std::span<const std::string> args) {
+  const json task = read_json(args[0]);
+  const auto type = dtype_of(task["dtype"]);
+  std::vector<at::Tensor> parameters;
+  for (size_t i = 0; i < task["grads"].size(); ++i) {
+    const auto values = to_tensor(task["grads"][i], type);
+    const auto weight = task.contains("weights")
+                            ? to_tensor(task["weights"][i], type)
+                            : torch::zeros_like(values);
+    parameters.push_back(weight.requires_grad_());
+    parameters.back().mutable_grad() = values;
+  }
+  json result = clip(parameters, task);
   for (const at::Tensor& parameter : parameters) {
     result["grads"].push_back(to_json(parameter.grad()));
   }
