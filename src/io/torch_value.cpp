@@ -79,6 +79,8 @@ size_t TorchDict::size() const {
 }
 
 void TorchDict::set_attributes(TorchDict attributes) {
+  TORCH_CHECK_VALUE(
+      ordered_, "TorchDict::set_attributes: only an OrderedDict has some");
   attributes_ = std::make_unique<TorchDict>(std::move(attributes));
 }
 

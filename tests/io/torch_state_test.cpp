@@ -208,6 +208,8 @@ TEST(TorchStateTest, WrongTypeSaysWhatIsThere) {
       "integer 3");
   EXPECT_ERROR((void)dict.at("lr"), c10::Error, "'lr'");
   EXPECT_ERROR(TorchValue(at::Tensor()), c10::ValueError, "undefined");
+  EXPECT_ERROR(
+      dict.set_attributes(TorchDict()), c10::ValueError, "only an OrderedDict");
 }
 
 } // namespace

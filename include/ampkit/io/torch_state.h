@@ -35,7 +35,8 @@ struct LoadTorchStateOptions {
 /// is truncated or damaged, nests deeper than 100 levels, or holds anything
 /// else: sparse, quantised or meta tensors, classes, functions, whole modules.
 /// Files from before PyTorch 1.6 and TorchScript archives (torch::save of C++
-/// among them) are refused by name.
+/// among them) are refused by name. Safe to call from many threads; the file
+/// must not be truncated meanwhile (replace it by renaming).
 ///
 /// Format: https://pytorch.org/docs/stable/notes/serialization.html
 AMPKIT_API TorchValue load_torch_state(

@@ -67,6 +67,7 @@ class AMPKIT_API TorchDict {
   /// What Python finds in the `__dict__` of an OrderedDict, or nullptr:
   /// `_metadata`, the versions of modules in a state dict.
   const TorchDict* attributes() const { return attributes_.get(); }
+  /// Throws c10::ValueError unless this is an OrderedDict.
   void set_attributes(TorchDict attributes);
 
  private:
