@@ -45,5 +45,6 @@
 #include <ampkit/optim/schedule.h>
 #include <ampkit/optim/sgd.h>
 #include <ampkit/optim/swa.h>
+#include <ampkit/optim/torch_state.h>
 #include <ampkit/optim/update_bn.h>
 #include <ampkit/version.h>

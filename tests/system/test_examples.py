@@ -1,6 +1,7 @@
 """The examples do what their README says."""
 
 import re
+import sys
 
 
 def run_example(run, build, name, *arguments, status=0):
@@ -49,6 +50,20 @@ def test_resumed_run_ends_as_one_left_alone(run, build, tmp_path):
     resumed = run_example(run, build, "02_resume", tmp_path / "stopped", 100)
     assert resumed.startswith("resumed at step 40\n")
     assert last_line(resumed) == last_line(alone)
+
+
+def test_run_of_python_ends_the_same_with_steps_of_cpp_in_between(
+    run, build, root, tmp_path
+):
+    script = root / "examples" / "03_from_python" / "train.py"
+
+    def python(file, steps):
+        return run([sys.executable, script, tmp_path / file, steps]).stdout
+
+    alone = python("alone.pt", 150)
+    python("both.pt", 50)
+    run_example(run, build, "03_from_python", tmp_path / "both.pt", 100)
+    assert python("both.pt", 150) == alone
 
 
 def test_resume_passes_over_a_damaged_checkpoint(run, build, tmp_path):

@@ -1,0 +1,100 @@
+#include <functional>
+#include <map>
+#include <memory>
+
+#include <torch/nn/modules.h>
+
+#include <ampkit/amp/grad_scaler.h>
+#include <ampkit/io/module_state.h>
+#include <ampkit/io/torch_state.h>
+#include <ampkit/optim/adafactor.h>
+#include <ampkit/optim/adagrad.h>
+#include <ampkit/optim/adam.h>
+#include <ampkit/optim/adamw.h>
+#include <ampkit/optim/muon.h>
+#include <ampkit/optim/rmsprop.h>
+#include <ampkit/optim/sgd.h>
+#include <ampkit/optim/torch_state.h>
+
+#include "oracle/driver/driver.h"
+
+namespace ampkit::oracle {
+namespace {
+
+namespace nn = torch::nn;
+
+// The settings come from the file.
+template <class Optimizer>
+std::unique_ptr<optim::FusedOptimizer> make(
+    const nn::Module& model, optim::Kernel kernel) {
+  typename Optimizer::Options options;
+  options.kernel = kernel;
+  return std::make_unique<Optimizer>(optim::named(model), options);
+}
+
+std::unique_ptr<optim::FusedOptimizer> make_optimizer(
+    const std::string& kind, const nn::Module& model) {
+  using optim::Kernel;
+  static const std::map<
+      std::string,
+      std::function<std::unique_ptr<optim::FusedOptimizer>(const nn::Module&)>>
+      makers{
+          // The stock kernel is Python's own, operation by operation.
+          {"Adam", [](auto& m) { return make<optim::Adam>(m, Kernel::stock); }},
+          {"AdamW",
+           [](auto& m) { return make<optim::AdamW>(m, Kernel::stock); }},
+          {"Adagrad",
+           [](auto& m) { return make<optim::Adagrad>(m, Kernel::stock); }},
+          {"SGD", [](auto& m) { return make<optim::SGD>(m, Kernel::stock); }},
+          {"Adafactor",
+           [](auto& m) {
+             return make<optim::Adafactor>(m, Kernel::automatic);
+           }},
+          {"Muon",
+           [](auto& m) { return make<optim::Muon>(m, Kernel::automatic); }},
+          {"RMSprop",
+           [](auto& m) { return make<optim::RMSprop>(m, Kernel::stock); }},
+      };
+  const auto place = makers.find(kind);
+  TORCH_CHECK(place != makers.end(), "torch_train: unknown optimizer ", kind);
+  return place->second(model);
+}
+
+// torch_train KIND IN OUT: goes on with a run of Python from its model,
+// optimizer and scaler, over the batches x[i] and y[i], and saves it again.
+void train(std::span<const std::string> args) {
+  TORCH_CHECK(args.size() == 3, "usage: torch_train KIND IN OUT");
+  const io::TorchValue file = io::load_torch_state(args[1]);
+  const io::TorchDict& run = file.dict();
+  const io::StateDict weights = io::to_state_dict(run.at("model"));
+  const bool bias = weights.contains("0.bias");
+  nn::Sequential model(
+      nn::Linear(nn::LinearOptions(6, 8).bias(bias)),
+      nn::Tanh(),
+      nn::Linear(nn::LinearOptions(8, 3).bias(bias)));
+  const auto x = run.at("x").tensor();
+  const auto y = run.at("y").tensor();
+  model->to(x.scalar_type());
+  io::load_module_state(*model, weights);
+  const auto optimizer = make_optimizer(args[0], *model);
+  optim::load_torch_state_dict(*optimizer, run.at("optimizer"));
+  GradScaler scaler;
+  scaler.load_state_dict(io::to_state_dict(run.at("scaler")));
+  for (int64_t i = 0; i < x.size(0); ++i) {
+    optimizer->zero_grad();
+    const auto loss = torch::mse_loss(model->forward(x[i]), y[i]);
+    scaler.scale(loss).backward();
+    scaler.step(*optimizer);
+    scaler.update();
+  }
+  io::TorchDict result;
+  result.set("model", io::to_torch_dict(io::module_state(*model)));
+  result.set("optimizer", optim::to_torch_state_dict(*optimizer));
+  result.set("scaler", io::to_torch_dict(scaler.state_dict()));
+  io::save_torch_state(args[2], result);
+}
+
+const Command kTrain{"torch_train", train};
+
+} // namespace
+} // namespace ampkit::oracle
