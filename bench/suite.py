@@ -243,8 +243,8 @@ SUITE = [
     ),
     Benchmark(
         name="activation_bytes",
-        work="bytes that a GPT of 12 layers holds after forward, batch 32 x 128, beyond "
-        "weights and batch: bf16-mixed to FP32, both ours",
+        work="most bytes that a step of a GPT of 12 layers holds, batch 32 x 128, beyond "
+        "weights, gradients and batch: bf16-mixed to FP32, both ours",
         ours=Ours(("activation_bytes", "bf16-mixed")),
         peer=Ours(("activation_bytes", "fp32")),
         goal=0.60,
@@ -252,6 +252,29 @@ SUITE = [
         threads=2,
         reps=2,
         bound=0.01,
+    ),
+    Benchmark(
+        name="recompute_bytes",
+        work="the same, with each block recomputed in backward: bf16-mixed with that to "
+        "FP32 without, both ours",
+        ours=Ours(("activation_bytes", "bf16-mixed", "recompute")),
+        peer=Ours(("activation_bytes", "fp32")),
+        goal=0.25,
+        unit="MB",
+        threads=2,
+        reps=2,
+        bound=0.01,
+    ),
+    Benchmark(
+        name="recompute_extra_time",
+        work="what recomputing each block adds to a training step of a GPT of 3.7 M "
+        "parameters in FP32, batch 8 x 128; to torch.utils.checkpoint",
+        ours=Ours(("recompute_extra_time",)),
+        peer=Peer(("recompute_extra_time.py",)),
+        goal=0.9,
+        threads=2,
+        reps=10,
+        bound=1e-4,
     ),
     Benchmark(
         name="fashion_mnist_run",

@@ -24,10 +24,13 @@ namespace recompute_detail {
 
 struct Scope::Active {
   explicit Active(std::shared_ptr<Frame> call)
-      : frame(std::move(call)), hooks(*frame) {}
+      : frame(std::move(call)),
+        hooks(*frame),
+        keep(frame->kept(), KeepScope::Mode::keep) {}
 
   std::shared_ptr<Frame> frame;
   SavedTensorScope hooks;
+  KeepScope keep;
 };
 
 Scope::Scope(

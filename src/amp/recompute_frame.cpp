@@ -53,6 +53,9 @@ Frame::Frame(
     : options_(options),
       rerun_(std::move(rerun)),
       surroundings_(options.preserve_rng_state) {
+  if (!options.save_results_of.empty()) {
+    kept_.emplace(options.save_results_of, options.preserve_rng_state);
+  }
   inputs_.reserve(inputs.size());
   for (const at::Tensor& input : inputs) {
     // Through the hooks of the checkpoint around this one, if any.
@@ -118,7 +121,7 @@ std::vector<SavedValue> Frame::recompute(std::optional<size_t> only) {
     inputs.push_back(input.unpack());
   }
   RecomputeRun run(kinds_, only, options_);
-  run.call(rerun_, inputs, surroundings_);
+  run.call(rerun_, inputs, surroundings_, kept());
   // An fn that calls backward itself is asked before all is counted.
   run.check(forward_ended_);
   return run.take();

@@ -7,17 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/Generator.h>
 #include <ampkit/amp/autocast.h>
 #include <ampkit/amp/recompute.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include "amp/recompute_generators.h"
 #include "amp/saved_tensor_hooks.h"
+#include "amp/selective_recompute.h"
 
 namespace ampkit::recompute_detail {
-
-/// States of the default generators.
-using GeneratorStates = std::vector<std::pair<at::Generator, at::Tensor>>;
 
 /// What the result of an op depends on besides its inputs, as of its making.
 struct Surroundings {
@@ -64,6 +62,9 @@ class Frame : public SavedTensorTarget,
   std::pair<size_t, std::shared_ptr<const SavedKind>> add(
       const at::Tensor& tensor);
 
+  /// Null if RecomputeOptions::save_results_of is empty.
+  KeptResults* kept() { return kept_.has_value() ? &*kept_ : nullptr; }
+
   void end_forward() { forward_ended_ = true; }
 
   /// The tensor that forward saved as the `index`-th. The first that a backward
@@ -78,6 +79,7 @@ class Frame : public SavedTensorTarget,
   std::vector<torch::autograd::SavedVariable> inputs_;
   Scope::Rerun rerun_;
   Surroundings surroundings_;
+  std::optional<KeptResults> kept_;
   /// Of each saved tensor; expired once the graph has let go of it.
   std::vector<std::weak_ptr<const SavedKind>> kinds_;
   bool forward_ended_ = false;

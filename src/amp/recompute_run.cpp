@@ -1,6 +1,5 @@
 #include "amp/recompute_run.h"
 
-#include <ATen/Context.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
@@ -30,42 +29,14 @@ class Catching : public torch::autograd::SavedVariableHooks {
   at::Tensor tensor_;
 };
 
-GeneratorStates generator_states() {
-  auto& context = at::globalContext();
-  std::vector<at::Device> devices{at::kCPU};
-  if (at::hasCUDA()) {
-    const auto& cuda = at::detail::getCUDAHooks();
-    for (int i = 0; i < cuda.deviceCount(); ++i) {
-      const auto index = static_cast<c10::DeviceIndex>(i);
-      if (cuda.hasPrimaryContext(index)) {
-        devices.emplace_back(at::kCUDA, index);
-      }
-    }
-  }
-  GeneratorStates states;
-  for (const at::Device device : devices) {
-    at::Generator generator = context.defaultGenerator(device);
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    states.emplace_back(generator, generator.get_state());
-  }
-  return states;
-}
-
-void set(const GeneratorStates& states) {
-  for (auto [generator, state] : states) {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_state(state);
-  }
-}
-
 // Puts the generators in a state and back.
 class Generators {
  public:
   explicit Generators(const GeneratorStates& states)
       : before_(states.empty() ? states : generator_states()) {
-    set(states);
+    set_generator_states(states);
   }
-  ~Generators() { set(before_); }
+  ~Generators() { set_generator_states(before_); }
   Generators(const Generators&) = delete;
   Generators(Generators&&) = delete;
   Generators& operator=(const Generators&) = delete;
@@ -121,11 +92,13 @@ RecomputeRun::RecomputeRun(
 void RecomputeRun::call(
     const Scope::Rerun& rerun,
     const std::vector<at::Tensor>& inputs,
-    const Surroundings& surroundings) {
+    const Surroundings& surroundings,
+    KeptResults* kept) {
   const Generators generators(surroundings.generators);
   const Region region(surroundings);
   const c10::AutoGradMode grad_mode(true);
   const SavedTensorScope scope(*this);
+  const KeepScope keep(kept, KeepScope::Mode::give);
   try {
     rerun(inputs);
   } catch (const Stop& stop) {

@@ -16,10 +16,12 @@ class RecomputeRun : public SavedTensorTarget {
       std::optional<size_t> only,
       const RecomputeOptions& options);
 
+  /// `kept`: null if no results were to be kept.
   void call(
       const Scope::Rerun& rerun,
       const std::vector<at::Tensor>& inputs,
-      const Surroundings& surroundings);
+      const Surroundings& surroundings,
+      KeptResults* kept);
 
   /// Throws if it was not the same as forward. `forward_ended`: whether that
   /// has saved all that it will.

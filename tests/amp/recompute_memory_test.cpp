@@ -1,31 +1,12 @@
 #include <ampkit/amp/autocast.h>
 #include <ampkit/amp/recompute.h>
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
+#include "amp/allocated_bytes.h"
 #include "recompute_support.h"
 
 namespace ampkit {
 namespace {
-
-/// Counts what LibTorch's CPU allocator gives to this thread and takes back.
-class Memory : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(
-      void* /*pointer*/,
-      int64_t size,
-      size_t /*total_allocated*/,
-      size_t /*total_reserved*/,
-      c10::Device /*device*/) override {
-    held += size;
-    peak = std::max(peak, held);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-
-  int64_t held = 0;
-  int64_t peak = 0;
-};
 
 /// Eight blocks on a batch of 64, one float32 activation 8 KiB.
 class RecomputeMemoryTest : public testing::Test {
@@ -42,14 +23,14 @@ class RecomputeMemoryTest : public testing::Test {
   // leaves held.
   std::pair<int64_t, int64_t> step(bool recomputed) {
     loss(false).backward(); // the gradients are there from now on
-    const auto memory = std::make_shared<Memory>();
+    const auto memory = std::make_shared<AllocatedBytes>();
     const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, memory);
     auto result = loss(recomputed);
-    const int64_t held = memory->held;
+    const int64_t held = memory->held();
     result.backward();
     result = at::Tensor();
-    EXPECT_EQ(memory->held, 0);
-    return {held, memory->peak};
+    EXPECT_EQ(memory->held(), 0);
+    return {held, memory->peak()};
   }
 
   std::vector<Block> blocks_ = make_blocks(8);
@@ -68,22 +49,22 @@ TEST_F(RecomputeMemoryTest, ForwardKeepsLittleMoreThanTheInputsOfTheBlocks) {
 
 TEST_F(RecomputeMemoryTest, ValuesThatAPassDidNotAskForAreFreedAtItsEnd) {
   const auto weight = torch::randn({32}).requires_grad_();
-  const auto memory = std::make_shared<Memory>();
+  const auto memory = std::make_shared<AllocatedBytes>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, memory);
   const auto y =
       checkpoint(
           [weight](const at::Tensor& x) { return x.exp() + weight.exp(); },
           input_)
           .sum();
-  const int64_t before = memory->held;
+  const int64_t before = memory->held();
   // Nothing of x.exp() is asked for.
   torch::autograd::grad({y}, {weight}, {}, /*retain_graph=*/true);
-  EXPECT_EQ(memory->held, before);
+  EXPECT_EQ(memory->held(), before);
 }
 
 TEST_F(RecomputeMemoryTest, InnerCheckpointGivesUpItsInputToTheOuterOne) {
   const auto held = [this](bool nested) {
-    const auto memory = std::make_shared<Memory>();
+    const auto memory = std::make_shared<AllocatedBytes>();
     const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, memory);
     const auto y = checkpoint(
         {.preserve_rng_state = false},
@@ -95,7 +76,7 @@ TEST_F(RecomputeMemoryTest, InnerCheckpointGivesUpItsInputToTheOuterOne) {
           return x;
         },
         input_);
-    return memory->held;
+    return memory->held();
   };
   EXPECT_EQ(held(true), held(false));
 }

@@ -2,18 +2,28 @@
 gradients, the random numbers after it and how often each layer ran, to the last
 bit."""
 
+import functools
 import itertools
 import json
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import (
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+)
 
 REGIONS = ["off", "bf16", "fp16"]
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-MODES = ["plain", "each", "nested", "no_rng", "sequential"]
+MODES = ["plain", "each", "nested", "no_rng", "sequential", "selective"]
 LAYERS = 4
+SELECTIVE = functools.partial(
+    create_selective_checkpoint_contexts,
+    [torch.ops.aten.mm.default, torch.ops.aten.addmm.default],
+)
 
 
 def make_layer(weights, index, dropout, calls):
@@ -44,11 +54,18 @@ def forward(mode, layers, x):
         for i in range(0, LAYERS, 2):
             x = checkpoint(pair(layers[i], layers[i + 1]), x, use_reentrant=False)
         return x
+    contexts = SELECTIVE if mode == "selective" else noop_context_fn
     for layer in layers:
         if mode == "plain":
             x = layer(x)
         else:
-            x = checkpoint(layer, x, use_reentrant=False, preserve_rng_state=mode != "no_rng")
+            x = checkpoint(
+                layer,
+                x,
+                use_reentrant=False,
+                preserve_rng_state=mode != "no_rng",
+                context_fn=contexts,
+            )
     return x
 
 
@@ -79,7 +96,7 @@ def test_every_mode_gives_the_bits_of_torch(driver, tmp_path):
     driver("recompute", tmp_path)
     all_calls = json.loads((tmp_path / "out.json").read_text())
     ours = load_file(tmp_path / "out.safetensors")
-    assert len(all_calls) == len(cases) == 60
+    assert len(all_calls) == len(cases) == 72
     plain = {}
     for index, case in enumerate(cases):
         expected, calls = run_in_python(case, tensors)

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -33,6 +34,14 @@ struct RecomputeOptions {
   /// Whether shapes, dtypes and devices of what is saved are compared. Their
   /// number always is.
   bool determinism_check = true;
+  /// Ops whose results are kept and not computed again: the dear ones, as
+  /// {"addmm", "mm", "convolution"} (what torch::linear and conv2d are made
+  /// of), "_scaled_dot_product_flash_attention_for_cpu", "mylib::scan"; a name
+  /// without overload stands for all. Such an op may not give a view, and its
+  /// results must not be changed in place. Of nested checkpoints, the innermost
+  /// says what is kept. As torch.utils.checkpoint's
+  /// create_selective_checkpoint_contexts with MUST_SAVE.
+  std::vector<std::string> save_results_of = {};
 };
 
 namespace recompute_detail {
@@ -134,6 +143,7 @@ constexpr bool kIsArrayRef<c10::ArrayRef<T>> = true;
 /// what the calling thread saves is recomputed. In no-grad mode this is
 /// fn(inputs...).
 ///
+/// Throws c10::ValueError if `save_results_of` names an op that can't be kept.
 /// backward() throws c10::Error if the recomputation saves a different number
 /// of tensors, or others by shape, dtype or device, if a parameter has changed,
 /// and what `fn` throws. Two graphs that share nothing may run at once.

@@ -54,9 +54,15 @@ at::Tensor forward(
     return x;
   }
   for (const Layer& layer : layers) {
-    x = mode == "plain"
-            ? layer(x)
-            : checkpoint({.preserve_rng_state = mode != "no_rng"}, layer, x);
+    if (mode == "plain") {
+      x = layer(x);
+      continue;
+    }
+    RecomputeOptions options{.preserve_rng_state = mode != "no_rng"};
+    if (mode == "selective") {
+      options.save_results_of = {"mm", "addmm"};
+    }
+    x = checkpoint(options, layer, x);
   }
   return x;
 }

@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include <ampkit/amp/recompute.h>
 #include <ampkit/io/module_state.h>
 
 namespace ampkit::zoo {
@@ -195,7 +196,10 @@ at::Tensor GptImpl::forward(const at::Tensor& tokens) {
   auto x = at::dropout(
       parts.wte->forward(tokens) + positions, options_.dropout, is_training());
   for (const auto& block : parts.blocks) {
-    x = block->forward(x);
+    const auto call = [block](const at::Tensor& y) {
+      return block->forward(y);
+    };
+    x = options_.recompute ? checkpoint(call, x) : call(x);
   }
   x = parts.ln_f->forward(x);
   return parts.lm_head ? parts.lm_head->forward(x)

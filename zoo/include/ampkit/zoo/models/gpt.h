@@ -33,6 +33,9 @@ struct GptOptions {
   /// The output layer uses the weight of the token embedding. Then it is no
   /// parameter of its own: the weight is listed once, as "wte.weight".
   bool tied_head = true;
+  /// Backward computes the insides of each block again instead of keeping
+  /// them: ampkit::checkpoint().
+  bool recompute = false;
 };
 
 /// GPT-2 as a plain torch::nn::Module; its holder is Gpt.
