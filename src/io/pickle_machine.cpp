@@ -163,7 +163,9 @@ void PickleMachine::build() {
   PickleNode* state = pop();
   as<PickleDict>(state, "a dict of attributes");
   auto& object = as<PickleDict>(top(), "an OrderedDict");
-  check(object.ordered, "should work on an OrderedDict, got a dict");
+  check(
+      object.kind == TorchDictKind::ordered,
+      "should work on an OrderedDict, got another dict");
   object.attributes = state;
 }
 

@@ -12,6 +12,8 @@
 #include <c10/core/ScalarType.h>
 #include <c10/core/Storage.h>
 
+#include <ampkit/io/torch_value.h>
+
 namespace ampkit::io {
 
 struct PickleNode;
@@ -23,7 +25,7 @@ struct PickleSequence {
 
 struct PickleDict {
   std::vector<std::pair<PickleNode*, PickleNode*>> items;
-  bool ordered = false;
+  TorchDictKind kind = TorchDictKind::plain;
   PickleNode* attributes = nullptr;
 };
 

@@ -68,7 +68,7 @@ class Converter {
   }
 
   TorchValue convert_held(const PickleDict& dict) {
-    TorchDict result(dict.ordered);
+    TorchDict result(dict.kind);
     for (const auto& [key, value] : dict.items) {
       use(2 * sizeof(TorchDict::Entry));
       result.set(convert_key(*key), convert(*value));

@@ -24,6 +24,7 @@ constexpr const char* kFunctions[] = {
     kOrderedDict, kCounter, kSize, kTensor, kTensorWithDtype, kParameter};
 
 constexpr size_t kMostDimensions = 64;
+constexpr size_t kMostCounted = 1'000'000;
 
 struct Advice {
   const char* start; // of the global's name
@@ -208,20 +209,25 @@ PickleNode* TorchGlobals::call(
   const auto& items = arguments.items;
   if (function.name == kOrderedDict) {
     check(items.empty(), "an OrderedDict takes no arguments here");
-    return nodes_.add(PickleDict{.items = {}, .ordered = true});
+    return nodes_.add(PickleDict{.items = {}, .kind = TorchDictKind::ordered});
   }
-  // The argument itself: copies of a large one, many times, would not be
-  // bounded by the size of the pickle.
   check(items.size() == 1, function.name, " takes one argument");
   if (function.name == kCounter) {
-    as<PickleDict>(items[0], "the argument of a Counter");
-    return items[0];
+    return make_counter(as<PickleDict>(items[0], "the argument of a Counter"));
   }
   check(function.name == kSize, function.name, " cannot be called");
   check(
       as<PickleSequence>(items[0], "the argument of torch.Size").is_tuple,
       "torch.Size takes a tuple, got a list");
   return items[0];
+}
+
+PickleNode* TorchGlobals::make_counter(const PickleDict& counts) {
+  // Copies of one large dict are not bounded by the size of the pickle.
+  counted_ += counts.items.size();
+  check(counted_ <= kMostCounted, "Counters of more than a million entries");
+  return nodes_.add(
+      PickleDict{.items = counts.items, .kind = TorchDictKind::counter});
 }
 
 PickleNode* TorchGlobals::rebuild_tensor(

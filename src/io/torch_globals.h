@@ -26,6 +26,7 @@ class TorchGlobals : public PickleGlobals {
  private:
   c10::Storage read(const std::string& key);
   void check_booleans(const c10::Storage& storage);
+  PickleNode* make_counter(const PickleDict& counts);
   PickleNode* rebuild_tensor(const PickleSequence& arguments, bool has_dtype);
   PickleNode* rebuild_parameter(const PickleSequence& arguments);
 
@@ -34,6 +35,7 @@ class TorchGlobals : public PickleGlobals {
   bool verify_;
   std::map<std::string, c10::Storage> storages_;
   std::set<const void*> valid_booleans_;
+  size_t counted_ = 0;
 };
 
 } // namespace ampkit::io

@@ -161,9 +161,12 @@ void TorchPickler::ordered_dict() {
 }
 
 void TorchPickler::write_held(const TorchDict& dict) {
-  if (dict.ordered()) {
+  if (dict.kind() == TorchDictKind::ordered) {
     ordered_dict();
   } else {
+    if (dict.kind() == TorchDictKind::counter) {
+      global("collections", "Counter");
+    }
     opcode(kEmptyDict);
   }
   opcode(kMark);
@@ -174,7 +177,11 @@ void TorchPickler::write_held(const TorchDict& dict) {
     write(value);
   }
   opcode(kSetItems);
-  if (dict.ordered() && dict.attributes() != nullptr) {
+  if (dict.kind() == TorchDictKind::counter) {
+    opcode(kTuple1);
+    opcode(kReduce);
+  }
+  if (dict.attributes() != nullptr) {
     place_.back() = "attributes";
     write(*dict.attributes());
     opcode(kBuild);

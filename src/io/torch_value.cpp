@@ -23,7 +23,7 @@ const T& get_as(const TorchValue& value, const char* expected) {
 
 } // namespace
 
-TorchDict::TorchDict(bool ordered) : ordered_(ordered) {}
+TorchDict::TorchDict(TorchDictKind kind) : kind_(kind) {}
 
 TorchDict::TorchDict(const TorchDict& other)
     : entries_(other.entries_),
@@ -31,7 +31,7 @@ TorchDict::TorchDict(const TorchDict& other)
       attributes_(
           other.attributes_ ? std::make_unique<TorchDict>(*other.attributes_)
                             : nullptr),
-      ordered_(other.ordered_) {}
+      kind_(other.kind_) {}
 
 TorchDict::TorchDict(TorchDict&& other) noexcept = default;
 
@@ -39,7 +39,7 @@ TorchDict& TorchDict::operator=(TorchDict other) noexcept {
   entries_.swap(other.entries_);
   places_.swap(other.places_);
   attributes_.swap(other.attributes_);
-  std::swap(ordered_, other.ordered_);
+  std::swap(kind_, other.kind_);
   return *this;
 }
 
@@ -80,7 +80,8 @@ size_t TorchDict::size() const {
 
 void TorchDict::set_attributes(TorchDict attributes) {
   TORCH_CHECK_VALUE(
-      ordered_, "TorchDict::set_attributes: only an OrderedDict has some");
+      kind_ == TorchDictKind::ordered,
+      "TorchDict::set_attributes: only an OrderedDict has some");
   attributes_ = std::make_unique<TorchDict>(std::move(attributes));
 }
 
@@ -218,7 +219,7 @@ StateDict to_state_dict(const TorchValue& value) {
 }
 
 TorchDict to_torch_dict(const StateDict& state) {
-  TorchDict dict(/*ordered=*/true);
+  TorchDict dict(TorchDictKind::ordered);
   for (const auto& [name, value] : state.entries()) {
     dict.set(name, value);
   }

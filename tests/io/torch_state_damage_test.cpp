@@ -26,7 +26,7 @@ class TorchStateDamageTest : public ::testing::Test {
 };
 
 std::string sample(const std::string& path) {
-  TorchDict dict(/*ordered=*/true);
+  TorchDict dict(TorchDictKind::ordered);
   torch::manual_seed(0);
   dict.set("weight", torch::randn({5, 3}));
   dict.set("flags", torch::ones({3}, at::kBool));

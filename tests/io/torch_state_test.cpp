@@ -38,7 +38,7 @@ TEST(TorchStateTest, ScalarsAndContainersComeBack) {
   dict.set("inner", inner);
   const TorchValue loaded = round_trip(dict);
   const TorchDict& found = loaded.dict();
-  EXPECT_FALSE(found.ordered());
+  EXPECT_EQ(found.kind(), TorchDictKind::plain);
   EXPECT_EQ(found.size(), dict.size());
   EXPECT_TRUE(found.at("bool").boolean());
   EXPECT_EQ(found.at("small").integer(), 7);
@@ -114,15 +114,15 @@ TEST(TorchStateTest, RequiresGradAndConjugatesComeBack) {
 TEST(TorchStateTest, AttributesOfAnOrderedDictComeBack) {
   TorchDict version;
   version.set("version", 2);
-  TorchDict metadata(/*ordered=*/true);
+  TorchDict metadata(TorchDictKind::ordered);
   metadata.set("", version);
   TorchDict attributes;
   attributes.set("_metadata", metadata);
-  TorchDict dict(/*ordered=*/true);
+  TorchDict dict(TorchDictKind::ordered);
   dict.set("weight", torch::ones({1}));
   dict.set_attributes(attributes);
   const TorchValue loaded = round_trip(dict);
-  ASSERT_TRUE(loaded.dict().ordered());
+  ASSERT_EQ(loaded.dict().kind(), TorchDictKind::ordered);
   ASSERT_NE(loaded.dict().attributes(), nullptr);
   EXPECT_EQ(
       loaded.dict()

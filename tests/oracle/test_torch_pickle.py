@@ -117,9 +117,26 @@ def test_many_names_survive_both_ways(through):
     assert_same(through([value, again]), [value, again])
 
 
-def test_size_and_counter_become_tuple_and_dict(through):
-    found = through({"size": torch.Size([2, 3]), "count": Counter("aab")})
-    assert found == {"size": (2, 3), "count": {"a": 2, "b": 1}}
+def test_size_becomes_a_tuple(through):
+    assert through([torch.Size([2, 3])]) == [(2, 3)]
+
+
+def test_states_of_schedulers_survive_both_ways(through):
+    optimizer = torch.optim.SGD([torch.ones(1)], lr=0.1, momentum=0.9)
+    schedulers = torch.optim.lr_scheduler
+    made = [
+        schedulers.MultiStepLR(optimizer, [2, 2, 5]),  # has a Counter
+        schedulers.OneCycleLR(optimizer, 0.1, total_steps=10),
+        schedulers.ReduceLROnPlateau(optimizer),  # has an infinity
+        schedulers.SequentialLR(
+            optimizer,
+            [schedulers.ConstantLR(optimizer), schedulers.ExponentialLR(optimizer, 1)],
+            [3],
+        ),
+    ]
+    states = [scheduler.state_dict() for scheduler in made]
+    assert type(states[0]["milestones"]) is Counter
+    assert_same(through(states), states)
 
 
 def test_versions_of_modules_survive_both_ways(through):

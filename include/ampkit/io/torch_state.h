@@ -20,15 +20,14 @@ struct LoadTorchStateOptions {
 ///
 ///     auto file = io::load_torch_state("model.pt");
 ///     io::load_module_state(*model, io::to_state_dict(file));
-///     io::load_module_state(*model,
-///     io::to_state_dict(file.dict().at("model")));
+///     auto part = file.dict().at("model");      // of {"model": ..., ...}
 ///
 /// Values: None, bool, int (64 bits), float, str, torch.dtype, lists, tuples,
-/// dicts with int and str keys, OrderedDict with its attributes, Counter (as a
-/// dict), torch.Size (as a tuple), strided tensors of every dtype and
-/// parameters (as tensors). Tensors are on the CPU, in memory of their own;
-/// those that were views of one storage are so again, strides, offset and
-/// requires_grad included.
+/// dicts with int and str keys, OrderedDict with its attributes, Counter,
+/// torch.Size (as a tuple), strided tensors of every dtype and parameters (as
+/// tensors). Tensors are on the CPU, in memory of their own; those that were
+/// views of one storage are so again, strides, offset and requires_grad
+/// included.
 ///
 /// Nothing of the file is ever run. Throws ampkit::CheckpointError, naming the
 /// file, the record or the byte and opcode of the pickle, and what to do, if it

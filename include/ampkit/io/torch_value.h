@@ -32,19 +32,27 @@ struct TorchTuple {
 /// A key of a TorchDict.
 using TorchKey = std::variant<int64_t, std::string>;
 
+/// Which of Python's dicts a TorchDict is.
+enum class TorchDictKind {
+  plain,
+  /// collections.OrderedDict, as nn.Module.state_dict() gives.
+  ordered,
+  /// collections.Counter, as in the state of MultiStepLR.
+  counter,
+};
+
 /// A Python dict in its order. Not thread-safe while it is being changed.
 class AMPKIT_API TorchDict {
  public:
   using Entry = std::pair<TorchKey, TorchValue>;
 
-  /// `ordered`: a collections.OrderedDict, as nn.Module.state_dict() gives.
-  explicit TorchDict(bool ordered = false);
+  explicit TorchDict(TorchDictKind kind = TorchDictKind::plain);
   TorchDict(const TorchDict& other);
   TorchDict(TorchDict&& other) noexcept;
   TorchDict& operator=(TorchDict other) noexcept;
   ~TorchDict();
 
-  bool ordered() const { return ordered_; }
+  TorchDictKind kind() const { return kind_; }
 
   /// Adds `key`, or replaces its value and keeps its place.
   void set(TorchKey key, TorchValue value);
@@ -74,7 +82,7 @@ class AMPKIT_API TorchDict {
   std::vector<Entry> entries_;
   std::map<TorchKey, size_t> places_;
   std::unique_ptr<TorchDict> attributes_;
-  bool ordered_;
+  TorchDictKind kind_;
 };
 
 /// What a file of torch.save() may hold here: the state dicts of modules,
