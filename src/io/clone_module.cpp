@@ -82,7 +82,7 @@ void mirror_module(const torch::nn::Module& source, torch::nn::Module& target) {
   check_same_structure(from, to);
   const at::NoGradGuard no_grad;
   for (const auto& entry : from.entries()) {
-    at::Tensor tensor = to.tensor(entry.first);
+    const at::Tensor& tensor = to.tensor(entry.first);
     tensor.set_data(tensor_of(entry).detach().clone());
     tensor.set_requires_grad(tensor_of(entry).requires_grad());
   }

@@ -44,10 +44,10 @@ def test_same_weights_give_the_same_output_and_the_same_state(driver, tmp_path, 
         *(tmp_path / name for name in ("weights", "image", "output", "state")),
     )
     output = load_file(tmp_path / "output")
-    with torch.no_grad():
-        assert torch.equal(output["training"], net(image))
-        net.eval()
-        assert torch.equal(output["evaluation"], net(image))
+    # With gradients, as in the driver: without, some processors take another LSTM.
+    assert torch.equal(output["training"], net(image))
+    net.eval()
+    assert torch.equal(output["evaluation"], net(image))
     # After one training step of the batch norm, on both sides.
     state = load_file(tmp_path / "state")
     assert set(state) == set(net.state_dict())
