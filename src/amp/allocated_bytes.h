@@ -12,7 +12,8 @@ namespace ampkit {
 /// back from it, while a guard lives:
 ///
 ///     const auto bytes = std::make_shared<AllocatedBytes>();
-///     const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, bytes);
+///     const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE,
+///     bytes);
 class AllocatedBytes : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(
