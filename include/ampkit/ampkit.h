@@ -9,6 +9,7 @@
 #include <ampkit/amp/fp8.h>
 #include <ampkit/amp/fused_step.h>
 #include <ampkit/amp/grad_scaler.h>
+#include <ampkit/amp/grad_scaler_options.h>
 #include <ampkit/amp/gradient_accumulation.h>
 #include <ampkit/amp/module_policy.h>
 #include <ampkit/amp/op_policy.h>

@@ -1,8 +1,15 @@
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include <ampkit/amp/fused_step.h>
+
+#include "amp/bad_gradients.h"
+#include "amp/flag.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -18,6 +25,8 @@ struct Gradient {
   size_t index = 0;
 };
 
+using GradientName = std::function<std::string(const Gradient&)>;
+
 /// The defined gradients, each once, in the optimizer's order. Sparse fp16 ones
 /// are coalesced first: what is added up must not overflow unseen.
 std::vector<Gradient> defined_gradients(torch::optim::Optimizer& optimizer);
@@ -26,17 +35,41 @@ bool any_gradient(const torch::optim::Optimizer& optimizer);
 
 size_t parameter_count(const torch::optim::Optimizer& optimizer);
 
-/// Multiplies every gradient by `inv_scale` (fp32 []) in place and raises
-/// `found_inf` (fp32 []) above 0 if any element is not finite, before or after.
-/// Each device and dtype is one call over all its tensors; none waits.
-void unscale_and_check_(
+/// Throws c10::Error, naming them by `name`, if gradients have a dtype whose
+/// inf and NaN can't be found (FP8, complex).
+void check_dtypes(torch::optim::Optimizer& optimizer, const GradientName& name);
+
+/// The same for fp16 gradients, which unscaling in place would spoil.
+void check_unscalable(
+    const std::vector<Gradient>& gradients, const GradientName& name);
+
+/// Whether any gradient holds inf or NaN, and which.
+struct GradientCheck {
+  Flag bad;
+  BadGradients which;
+};
+
+/// Multiplies every gradient by `inv_scale` (fp32 []; undefined: 1) in place.
+/// Bad is what is not finite before or after. Each device and dtype is one call
+/// over all its tensors; none waits. On the CPU bad values are counted only
+/// where there are any.
+GradientCheck unscale_and_check_(
     const std::vector<Gradient>& gradients,
     const at::Tensor& inv_scale,
-    at::Tensor& found_inf);
+    const GradientName& name);
 
-/// Total 2-norm of the gradients, fp32 [] on `device`.
+/// Total norm of the gradients as one vector, fp32 [] on `device`.
 at::Tensor total_norm(
-    const std::vector<Gradient>& gradients, c10::Device device);
+    const std::vector<Gradient>& gradients,
+    c10::Device device,
+    double norm_type);
+
+/// Limits each element to [-clip_value, clip_value], in place.
+void clamp_(const std::vector<Gradient>& gradients, double clip_value);
+
+/// Clips rows by their weights, in place; sparse gradients are refused.
+void clip_adaptively_(
+    const std::vector<Gradient>& gradients, const AdaptiveClip& clip);
 
 /// Multiplies every gradient by `factor` (fp32 []) in place.
 void multiply_(

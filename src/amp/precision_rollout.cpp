@@ -10,6 +10,7 @@
 #include <ampkit/io/rng_state.h>
 
 #include "amp/precision_controller_impl.h"
+#include "amp/trial_pass.h"
 
 namespace ampkit {
 namespace {
@@ -181,6 +182,7 @@ PrecisionController::Impl::Pass PrecisionController::Impl::reference_pass(
 PrecisionController::Impl::Pass PrecisionController::Impl::run_pass(
     const std::function<at::Tensor()>& loss,
     const std::vector<at::Tensor>& parameters) {
+  const TrialPass trial; // its loss may well be inf in 16 bits
   const at::Tensor value = loss();
   TORCH_CHECK(
       value.defined() && value.numel() == 1 && value.requires_grad(),

@@ -222,7 +222,8 @@ GradientSummary FusedOptimizer::inspect_gradients(double norm_type) {
   impl_->inspected_on_cpu = impl_->device().is_cpu();
   for (size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] > 0) {
-      impl_->inspected.push_back({works[i].record->name, counts[i]});
+      impl_->inspected.push_back(
+          {works[i].record->name, counts[i], works[i].grad.numel()});
     }
   }
   return summary;
@@ -345,7 +346,7 @@ std::vector<NonFiniteGradient> FusedOptimizer::non_finite_gradients() const {
     if (grad.defined()) {
       const auto count = grad.isfinite().logical_not().sum().item<int64_t>();
       if (count > 0) {
-        found.push_back({record->name, count});
+        found.push_back({record->name, count, grad.numel()});
       }
     }
   }

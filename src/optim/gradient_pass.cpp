@@ -87,6 +87,28 @@ double norm_of(const kernels::GradientSpan& chunk, double norm_type) {
                                  : 0;
 }
 
+void name(GradientSummary& summary, const Work& work) {
+  summary.parameters.push_back(work.record->parameter);
+  summary.names.push_back(work.record->name);
+}
+
+// On the CPU it is known which gradients are bad, and mostly none is.
+void add_bad_ones(
+    GradientSummary& summary,
+    std::span<const Work> works,
+    const std::vector<int64_t>& counts) {
+  std::vector<float> bad;
+  for (size_t i = 0; i < works.size(); ++i) {
+    if (counts[i] > 0) {
+      bad.push_back(static_cast<float>(counts[i]));
+      name(summary, works[i]);
+    }
+  }
+  if (!bad.empty()) {
+    summary.non_finite_counts = at::tensor(bad);
+  }
+}
+
 Totals read_on_cpu(
     std::span<const Work> works,
     double norm_type,
@@ -129,6 +151,7 @@ Totals read_on_cpu(
 
 GradientSummary read_with_foreach_ops(
     std::span<const Work> works, c10::Device device, double norm_type) {
+  GradientSummary summary{.with_gradient = static_cast<int64_t>(works.size())};
   std::vector<at::Tensor> norms;
   std::vector<at::Tensor> typed; // of norm_type, if that is not 2
   for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
@@ -136,6 +159,7 @@ GradientSummary read_with_foreach_ops(
     for (const Work& work : works) {
       if (work.grad.scalar_type() == type) {
         grads.push_back(work.grad);
+        name(summary, work);
       }
     }
     if (!grads.empty()) {
@@ -155,12 +179,12 @@ GradientSummary read_with_foreach_ops(
   }
   const auto options = at::TensorOptions(device).dtype(at::kFloat);
   const auto all = norms.empty() ? at::zeros({0}, options) : at::stack(norms);
-  return {
-      .non_finite = all.isfinite().logical_not().sum().to(at::kFloat),
-      .sum_of_squares = all.square().sum(),
-      .norm = at::linalg_vector_norm(
-          typed.empty() ? all : at::stack(typed), norm_type),
-      .with_gradient = static_cast<int64_t>(works.size())};
+  summary.non_finite_counts = all.isfinite().logical_not().to(at::kFloat);
+  summary.non_finite = summary.non_finite_counts.sum();
+  summary.sum_of_squares = all.square().sum();
+  summary.norm =
+      at::linalg_vector_norm(typed.empty() ? all : at::stack(typed), norm_type);
+  return summary;
 }
 
 std::vector<Chunk> split_into_chunks(std::span<const Work> works) {
@@ -211,11 +235,13 @@ GradientSummary read_gradients(
     return read_with_foreach_ops(works, device, norm_type);
   }
   const Totals totals = read_on_cpu(works, norm_type, counts);
-  return {
+  GradientSummary summary{
       .non_finite = scalar(static_cast<double>(totals.non_finite), at::kFloat),
       .sum_of_squares = scalar(totals.sum_of_squares, at::kDouble),
       .norm = scalar(totals.norm, at::kDouble),
       .with_gradient = static_cast<int64_t>(works.size())};
+  add_bad_ones(summary, works, counts);
+  return summary;
 }
 
 std::vector<kernels::UpdateSpan> update_spans(

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <torch/torch.h>
 
@@ -66,7 +67,7 @@ TEST_F(GradScalerTest, TiedWeightListedTwiceIsUnscaledOnce) {
 }
 
 TEST_F(GradScalerTest, ScaleHasAFloorSoThatNoGoodStepIsPoisoned) {
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 100; ++i) {
     iterate(kNan, kNan);
   }
   EXPECT_EQ(scaler_.get_scale(), 1.0);
@@ -160,6 +161,27 @@ TEST_F(GradScalerTest, AbandonedIterationLeavesNoTrace) {
   iterate(4, 4);
   EXPECT_EQ(scaler_.get_scale(), 8.0); // two clean steps in a row
   EXPECT_TRUE(weight_.equal(torch::tensor({-1.0F, 0.0F}))) << weight_;
+}
+
+class ThrowsOnce : public torch::optim::SGD {
+ public:
+  using SGD::SGD;
+  at::Tensor step(LossClosure closure) override {
+    TORCH_CHECK(std::exchange(thrown_, true), "no memory");
+    return SGD::step(std::move(closure));
+  }
+
+ private:
+  bool thrown_ = false;
+};
+
+TEST_F(GradScalerTest, StepThatThrewCanBeRetriedWithoutUnscalingTwice) {
+  ThrowsOnce sgd({weight_}, torch::optim::SGDOptions(1.0));
+  scaler_.scale(torch::ones({}));
+  set_grad(4, 8);
+  EXPECT_ERROR(scaler_.step(sgd), c10::Error, "no memory");
+  EXPECT_TRUE(scaler_.step(sgd).stepped());
+  EXPECT_TRUE(weight_.equal(torch::tensor({0.0F, 0.0F}))) << weight_;
 }
 
 TEST_F(GradScalerTest, Fp16GradientIsNamedAndNothingIsMarkedUnscaled) {
@@ -310,7 +332,14 @@ TEST(GradScalerOptionsTest, EachBadOptionNamesItsField) {
       {Options{.growth_interval = 0}, "growth_interval"},
       {Options{.min_scale = 0}, "min_scale"},
       {Options{.max_scale = 0.5}, "max_scale"},
-      {Options{.init_scale = 2, .min_scale = 4}, "init_scale"}};
+      {Options{.init_scale = 2, .min_scale = 4}, "init_scale"},
+      {Options{.hysteresis = 0}, "hysteresis"},
+      {Options{.consecutive_hysteresis = true}, "consecutive_hysteresis"},
+      {Options{.max_consecutive_skips = -1}, "max_consecutive_skips"},
+      {Options{.max_consecutive_faults = -1}, "max_consecutive_faults"},
+      {Options{.min_scale = 2, .torch_exact = true}, "torch_exact"},
+      {Options{.torch_exact = true, .check_without_scaling = true},
+       "torch_exact"}};
   for (const auto& [options, field] : cases) {
     EXPECT_ERROR(GradScaler{options}, c10::ValueError, field + " must");
   }

@@ -196,7 +196,7 @@ TEST(PrecisionControllerTest, InfinitiesThatDoNoHarmMoveNothing) {
 TEST(PrecisionControllerTest, LayersWithARuleStay) {
   auto options = quick_options();
   options.policy.set("first", torch::kHalf).set("head", torch::kFloat);
-  Training training(options);
+  Training training(options, {.max_consecutive_faults = 0});
   multiply(training.net->first->weight, 1e6);
   EXPECT_EQ(training.steps(10), 0);
   EXPECT_THAT(training.moved(), testing::Not(testing::Contains("first up")));

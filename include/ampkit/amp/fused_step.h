@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <ampkit/amp/step_result.h>
 #include <ampkit/export.h>
 
 namespace ampkit {
@@ -26,12 +27,14 @@ struct GradientSummary {
   at::Tensor norm;
   /// How many parameters have a gradient.
   int64_t with_gradient = 0;
-};
-
-/// A parameter whose gradient holds inf or NaN.
-struct NonFiniteGradient {
-  std::string name;
-  int64_t elements = 0;
+  /// fp32, shape [n], what non_finite is the sum of: the counts of the
+  /// gradients that may hold inf or NaN. On the CPU these are the ones that do,
+  /// elsewhere all. Undefined: none does.
+  at::Tensor non_finite_counts;
+  /// The n parameters that the counts are of, and their names; empty if the
+  /// counts are undefined.
+  std::vector<at::Tensor> parameters;
+  std::vector<std::string> names;
 };
 
 /// Adaptive gradient clipping (Brock et al., 2021,
@@ -76,7 +79,8 @@ class AMPKIT_API FusedStep {
   /// Pass 1: reads the gradients. `norm_type`: 1, 2 or infinity.
   virtual GradientSummary inspect_gradients(double norm_type = 2) = 0;
 
-  /// Pass 2: decay, moments, masters, parameters.
+  /// Pass 2: decay, moments, masters, parameters. Not called for a step that is
+  /// known on the host to be skipped.
   virtual void fused_step(const FusedStepInputs& inputs) = 0;
 
   /// Which gradients are to blame for a skipped step. May wait for the device.

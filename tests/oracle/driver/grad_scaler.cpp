@@ -1,10 +1,14 @@
 #include <ampkit/amp/grad_scaler.h>
 
+#include <cmath>
 #include <iomanip>
 #include <limits>
 #include <memory>
 #include <sstream>
 
+#include <ampkit/io/checkpoint.h>
+#include <ampkit/io/module_state.h>
+#include <ampkit/optim/adamw.h>
 #include <ampkit/optim/sgd.h>
 #include <torch/torch.h>
 
@@ -27,15 +31,23 @@ std::unique_ptr<torch::optim::Optimizer> make_sgd(
       parameters, optim::SGDOptions{.lr = 0.125});
 }
 
-// torch.amp.GradScaler has no limits.
-GradScalerOptions without_limits(const json& options) {
-  return {
-      .init_scale = options.at("init_scale"),
-      .growth_factor = options.at("growth_factor"),
-      .backoff_factor = options.at("backoff_factor"),
-      .growth_interval = options.at("growth_interval"),
-      .min_scale = std::numeric_limits<float>::min(),
-      .max_scale = std::numeric_limits<float>::max()};
+// torch.amp.GradScaler has no limits of the scale.
+GradScalerOptions options_from(const json& given) {
+  GradScalerOptions options{
+      .init_scale = given.at("init_scale"),
+      .growth_factor = given.at("growth_factor"),
+      .backoff_factor = given.at("backoff_factor"),
+      .growth_interval = given.at("growth_interval"),
+      .torch_exact = given.value("torch_exact", false)};
+  if (!options.torch_exact) {
+    options.min_scale =
+        given.value("min_scale", double{std::numeric_limits<float>::min()});
+    options.max_scale = std::numeric_limits<float>::max();
+    options.hysteresis = given.value("hysteresis", int64_t{1});
+    options.consecutive_hysteresis =
+        given.value("consecutive_hysteresis", false);
+  }
+  return options;
 }
 
 // JSON has no inf and NaN, so gradients and weights travel as texts; Python
@@ -54,8 +66,8 @@ class Run {
  public:
   Run(const std::string& optimizer, const json& options)
       : sgd_(make_sgd(optimizer, weight_)),
-        scaler_(std::make_unique<GradScaler>(without_limits(options))),
-        options_(without_limits(options)) {
+        scaler_(std::make_unique<GradScaler>(options_from(options))),
+        options_(options_from(options)) {
     weight_.mutable_grad() = torch::zeros({3});
   }
 
@@ -82,7 +94,7 @@ class Run {
   void call(const json& event) {
     const std::string name = event.at(0);
     if (name == "scale") {
-      scaler_->scale(torch::ones({}));
+      scaler_->scale(torch::tensor(number(event.at(1))));
     } else if (name == "grad") {
       const json& g = event.at(1);
       weight_.mutable_grad() =
@@ -98,9 +110,10 @@ class Run {
     } else {
       TORCH_CHECK_VALUE(name == "save_load", "unknown event ", name);
       const auto state = scaler_->state_dict();
-      GradScalerOptions options;
+      GradScalerOptions options; // the rest comes from the state
       options.min_scale = options_.min_scale;
       options.max_scale = options_.max_scale;
+      options.torch_exact = options_.torch_exact;
       scaler_ = std::make_unique<GradScaler>(options);
       scaler_->load_state_dict(state);
     }
@@ -121,9 +134,100 @@ void run_sequences(std::span<const std::string> args) {
   write_json(args[2], traces);
 }
 
+// The scale after each of a list of overflows (true) and clean steps.
+json scale_trace(const json& run) {
+  auto options = options_from(run.at("options"));
+  options.max_consecutive_skips = 0;
+  GradScaler scaler(options);
+  const auto weight = torch::zeros({1}).requires_grad_();
+  torch::optim::SGD sgd({weight}, torch::optim::SGDOptions(0.0));
+  json trace = json::array();
+  for (const bool overflow : run.at("overflows")) {
+    scaler.scale(torch::ones({}));
+    weight.mutable_grad() = torch::full(
+        {1}, overflow ? std::numeric_limits<float>::infinity() : 0.0F);
+    scaler.step(sgd);
+    scaler.update();
+    trace.push_back(scaler.get_scale());
+  }
+  return trace;
+}
+
+void run_rules(std::span<const std::string> args) {
+  json traces = json::array();
+  for (const json& run : read_json(args[0])) {
+    traces.push_back(scale_trace(run));
+  }
+  write_json(args[1], traces);
+}
+
+// A small network under a scaler that grows, overflows and bears overflows, so
+// that every part of its state matters.
+struct Training {
+  io::StateDict state() const {
+    io::StateDict state;
+    state.set_all("model", io::module_state(*net));
+    state.set_all("optimizer", adamw.state_dict());
+    state.set_all("scaler", scaler.state_dict());
+    return state;
+  }
+
+  void load(const io::StateDict& state) {
+    io::load_module_state(*net, state.subset("model"));
+    adamw.load_state_dict(state.subset("optimizer"));
+    scaler.load_state_dict(state.subset("scaler"));
+  }
+
+  // The loss of step 7 is NaN, the gradients of some others overflow.
+  void step(int64_t number) {
+    adamw.zero_grad();
+    torch::manual_seed(static_cast<uint64_t>(number));
+    const double factor = number == 7 ? std::nan("") : 1.0;
+    const auto out = net->forward(torch::randn({4, 3}));
+    scaler.scale(out.square().mean() * factor).backward();
+    if (number % 4 == 1) {
+      net->weight.mutable_grad()[0][0] = std::numeric_limits<float>::infinity();
+    }
+    scaler.step(adamw, {.max_norm = 1.0});
+    scaler.update();
+  }
+
+  Training() {
+    torch::manual_seed(0);
+    net->reset_parameters();
+  }
+
+  torch::nn::Linear net{3, 2};
+  optim::AdamW adamw{optim::named(*net), {.lr = 0.1}};
+  GradScaler scaler{{.growth_interval = 3, .hysteresis = 2}};
+};
+
+// args: first and last step, file to begin with ("" for none), file to end
+// with, file for the trace.
+void run_steps(std::span<const std::string> args) {
+  Training training;
+  if (!args[2].empty()) {
+    training.load(io::load_checkpoint(args[2]).state);
+  }
+  json trace = json::array();
+  const int64_t last = std::stoll(args[1]);
+  for (int64_t number = std::stoll(args[0]); number <= last; ++number) {
+    training.step(number);
+    trace.push_back(training.scaler.get_scale());
+  }
+  io::save_checkpoint(args[3], training.state());
+  write_json(
+      args[4],
+      {{"scales", trace},
+       {"taken", training.scaler.steps_taken()},
+       {"faults", training.scaler.faults()}});
+}
+
 void write_state(std::span<const std::string> args) {
   json result;
-  const io::StateDict state = GradScaler().state_dict();
+  const bool torch_exact = args[1] == "torch_exact";
+  const io::StateDict state =
+      GradScaler({.torch_exact = torch_exact}).state_dict();
   for (const auto& [name, value] : state.entries()) {
     if (std::holds_alternative<int64_t>(value)) {
       result[name] = state.integer(name);
@@ -135,6 +239,8 @@ void write_state(std::span<const std::string> args) {
 }
 
 const Command kSequences{"grad_scaler", run_sequences};
+const Command kRules{"grad_scaler_rules", run_rules};
+const Command kSteps{"grad_scaler_steps", run_steps};
 const Command kState{"grad_scaler_state", write_state};
 
 } // namespace
