@@ -26,6 +26,9 @@ std::string figures(const zoo::StepRecord& r) {
   if (r.skipped_total > 0) {
     text += fmt::format("  skipped {}", r.skipped_total);
   }
+  if (r.faults_total > 0) {
+    text += fmt::format(" (faults {})", r.faults_total);
+  }
   return text + fmt::format("  {:.0f} images/s", r.samples_per_second);
 }
 

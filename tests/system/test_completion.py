@@ -108,7 +108,12 @@ def test_keys_are_those_of_the_program(complete, program, run):
 
 def test_values_of_keys(complete):
     # bash replaces what stands behind the "=" only.
-    assert complete("ampkit train --set optimizer.name=") == ["adamw", "sgd"]
+    assert complete("ampkit train --set optimizer.name=ad") == [
+        "adafactor",
+        "adagrad",
+        "adam",
+        "adamw",
+    ]
     assert complete("ampkit train --set output.report=f") == ["false"]
     assert complete("ampkit train --set train.epochs=") == []
 
@@ -169,7 +174,7 @@ def test_tab_in_bash(scripts, folder):
     type_into(
         ["bash", "--norc", "-i"],
         [f"source {scripts / 'bash'}"],
-        "ampkit train on\t--se\toptimizer.na\tad\t",
+        "ampkit train on\t--se\toptimizer.na\tadamw\t",
         "ampkit train one.toml --set optimizer.name=adamw",
         folder,
     )
@@ -179,7 +184,7 @@ def test_tab_in_zsh(scripts, folder):
     type_into(
         ["zsh", "-f", "-i"],
         ["autoload -Uz compinit && compinit -u", f"source {scripts / 'zsh'}"],
-        "ampkit train --set optimizer.na\tad\t",
+        "ampkit train --set optimizer.na\tadamw\t",
         "optimizer.name=adamw",
         folder,
     )

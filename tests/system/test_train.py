@@ -117,7 +117,7 @@ def test_quick_run_writes_everything(reference):
     assert set(train[0]) == {
         *("kind", "step", "epoch", "loss", "learning_rate", "scale", "skipped"),
         *("skipped_total", "grad_norm", "nan_rate", "samples_per_second"),
-        "memory_mb",
+        *("fault", "faults_total", "memory_mb"),
     }
     evaluations = rows(folder, "eval")
     assert [row["step"] for row in evaluations] == [8, 16]

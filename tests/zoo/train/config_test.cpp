@@ -95,9 +95,10 @@ TEST(ConfigTest, WrongRangeOrChoiceSaysWhatIsAllowed) {
       ConfigError,
       "optimizer.lr: expected a number >= 0, found nan");
   EXPECT_ERROR(
-      parse_config("[optimizer]\nname = 'adam'\n", "a.toml"),
+      parse_config("[optimizer]\nname = 'muon'\n", "a.toml"),
       ConfigError,
-      "optimizer.name: expected one of adamw, sgd, found 'adam'");
+      "optimizer.name: expected one of adafactor, adagrad, adam, adamw, lamb, "
+      "lion, rmsprop, sgd, found 'muon'");
   EXPECT_ERROR(
       parse_config("[precision]\npreset = 'fp8-mixed'\n", "a.toml"),
       ConfigError,

@@ -29,13 +29,25 @@ TEST(HealthTest, RateForgetsWhatIsOlderThanAHundredSteps) {
   EXPECT_EQ(health.nan_rate(), 0);
 }
 
+TEST(HealthTest, FaultsAreCountedInARowAndInAll) {
+  Health health;
+  health.record(false, true);
+  health.record(false, false);
+  health.record(false, true);
+  EXPECT_EQ(health.faults_in_a_row(), 1);
+  EXPECT_EQ(health.faults(), 2);
+  EXPECT_EQ(health.bad_in_a_row(), 3);
+}
+
 TEST(HealthTest, StateGoesOnWhereItWas) {
   Health health;
   health.record(true);
-  health.record(false);
+  health.record(false, true);
   Health other;
   other.load_state_dict(health.state_dict());
   EXPECT_EQ(other.bad_in_a_row(), 1);
+  EXPECT_EQ(other.faults_in_a_row(), 1);
+  EXPECT_EQ(other.faults(), 1);
   EXPECT_DOUBLE_EQ(other.nan_rate(), 0.5);
 }
 

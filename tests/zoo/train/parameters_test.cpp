@@ -76,5 +76,20 @@ TEST(ParametersTest, OptionsReachTheOptimizer) {
       "nesterov");
 }
 
+TEST(ParametersTest, EveryOptimizerNameMakesOneThatSteps) {
+  for (const auto& name : optimizer_names()) {
+    OptimizerConfig config;
+    config.name = name;
+    const auto model = linear_model();
+    const auto optimizer = make_optimizer(config, *model.module);
+    EXPECT_EQ(optimizer->param_groups().size(), 2U) << name;
+    for (const auto& parameter : model.module->parameters()) {
+      parameter.mutable_grad() = torch::ones_like(parameter);
+    }
+    optimizer->step();
+    EXPECT_EQ(optimizer->steps_of(model.module->parameters()[0]), 1) << name;
+  }
+}
+
 } // namespace
 } // namespace ampkit::zoo

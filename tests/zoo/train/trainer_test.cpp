@@ -132,6 +132,71 @@ TEST_F(TrainerTest, OverflowSkipsTheStepAndHoldsTheSchedule) {
   EXPECT_TRUE(weight_of(model).isfinite().all().item<bool>());
 }
 
+TEST_F(TrainerTest, NanLossIsAFaultThatLeavesTheScaleAndIsRecorded) {
+  for (const std::string preset : {"fp16-mixed", "bf16-mixed", "fp32"}) {
+    auto config = small_config();
+    config.precision.preset = preset;
+    auto model = linear_model();
+    int calls = 0;
+    const auto forward = model.forward;
+    model.forward = [forward, &calls](const at::Tensor& x) {
+      const double nan = std::numeric_limits<double>::quiet_NaN();
+      return forward(x) * (++calls == 2 ? nan : 1.0);
+    };
+    Trainer trainer(config, model, quadrants());
+    const auto records = records_of(trainer);
+    EXPECT_TRUE(records.at(1).skipped) << preset;
+    EXPECT_TRUE(records.at(1).fault);
+    EXPECT_THAT(records.at(1).why, ::testing::HasSubstr("the loss was inf"));
+    EXPECT_THAT(records.at(1).why, ::testing::HasSubstr("'1.weight'"));
+    EXPECT_FALSE(records.at(2).skipped);
+    EXPECT_EQ(records.at(2).scale, records.at(0).scale);
+    EXPECT_EQ(records.back().faults_total, 1);
+    EXPECT_TRUE(weight_of(model).isfinite().all().item<bool>());
+  }
+}
+
+TEST_F(TrainerTest, TenFaultsInARowEndTheRun) {
+  auto model = linear_model();
+  const auto forward = model.forward;
+  model.forward = [forward](const at::Tensor& x) {
+    return forward(x) * std::numeric_limits<double>::quiet_NaN();
+  };
+  Trainer trainer(small_config(), model, quadrants());
+  EXPECT_ERROR(
+      trainer.run(),
+      c10::Error,
+      "Trainer::run: the loss was not finite in 10 steps in a row",
+      "step 10",
+      "'1.weight'",
+      "precision.max_consecutive_faults");
+}
+
+TEST_F(TrainerTest, StaticScaleAndHysteresisComeFromTheConfiguration) {
+  auto config = small_config();
+  config.precision.init_scale = 0x1p100; // overflows at once
+  config.precision.dynamic_scale = false;
+  config.train.patience = 3;
+  {
+    Trainer trainer(config, linear_model(), quadrants());
+    EXPECT_ERROR(
+        trainer.run(),
+        c10::Error,
+        "3 steps in a row",
+        "gradients overflowed, in '1.weight'",
+        "at loss scale 1.26765e+30");
+  }
+  config.precision.dynamic_scale = true;
+  config.precision.hysteresis = 2;
+  config.precision.backoff_factor = 0x1p-90;
+  Trainer trainer(config, linear_model(), quadrants());
+  const auto records = records_of(trainer);
+  EXPECT_TRUE(records.at(0).skipped);
+  EXPECT_EQ(records.at(1).scale, 0x1p100);
+  EXPECT_TRUE(records.at(1).skipped);
+  EXPECT_EQ(records.at(2).scale, 0x1p10);
+}
+
 TEST_F(TrainerTest, GivesUpWhenNothingIsFiniteAnyMore) {
   auto config = small_config();
   config.train.patience = 3;
@@ -197,6 +262,22 @@ TEST_F(TrainerTest, AveragedWeightsAreEvaluatedAndTheOthersComeBack) {
   ASSERT_TRUE(last.ema_loss.has_value());
   EXPECT_NE(*last.ema_loss, last.loss);
   EXPECT_EQ(trainer.evaluate().loss, last.loss);
+}
+
+// 16-bit gradients would drift from the big batch's by their rounding.
+TEST_F(TrainerTest, AccumulationWith16BitWeightsAddsUpInFp32) {
+  auto config = small_config();
+  config.precision.preset = "bf16-master";
+  config.train.accumulate = 3;
+  const auto model = linear_model();
+  Trainer trainer(config, model, quadrants());
+  trainer.run({.on_step = [&](const StepRecord& record) {
+    EXPECT_FALSE(record.skipped);
+    EXPECT_GT(record.grad_norm, 0);
+  }});
+  const auto weight = model.module->parameters().front();
+  EXPECT_EQ(weight.scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(weight.grad_dtype(), torch::kFloat);
 }
 
 // Stopped at every step in turn, in the middle and at the end of epochs.
@@ -273,16 +354,18 @@ TEST_F(TrainerTest, ValuesThatDoNotGoTogetherAreNamed) {
         Trainer(wrong, linear_model(), quadrants()), ConfigError, what);
   };
   auto config = small_config();
-  config.precision.preset = "fp16-master";
-  config.train.accumulate = 2;
-  expect(config, "train.accumulate: more than 1 batch a step needs weights");
-  config = small_config();
   config.schedule.name = "one-cycle";
   expect(config, "schedule.warmup: one-cycle needs more than 0");
   config.schedule.warmup = 0.3;
   config.optimizer.name = "sgd";
   config.optimizer.momentum = 0;
   expect(config, "schedule.cycle_momentum: sgd without momentum");
+  config = small_config();
+  config.precision.consecutive_hysteresis = true;
+  expect(config, "precision.consecutive_hysteresis: needs");
+  config = small_config();
+  config.precision.init_scale = 0.5;
+  expect(config, "precision.init_scale: must be >= precision.min_scale = 1");
   config = small_config();
   config.train.device = "tpu";
   expect(config, "train.device: expected cpu or cuda, got tpu");

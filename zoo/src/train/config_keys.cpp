@@ -155,24 +155,53 @@ void add_precision_keys(std::vector<Key>& keys, RunConfig& c) {
        {"precision.min_scale",
         &p.min_scale,
         "the scale never falls below",
-        more_than(0)}});
+        more_than(0)},
+       {"precision.hysteresis",
+        &p.hysteresis,
+        "the scale shrinks at so many overflows between two growths, and later",
+        at_least(1)},
+       {"precision.consecutive_hysteresis",
+        &p.consecutive_hysteresis,
+        "only overflows in a row count for hysteresis"},
+       {"precision.dynamic_scale",
+        &p.dynamic_scale,
+        "the scale changes; false: it stays init_scale"},
+       {"precision.max_consecutive_faults",
+        &p.max_consecutive_faults,
+        "steps in a row with a loss of inf or NaN before giving up; 0: never",
+        at_least(0)}});
 }
 
 void add_optimizer_keys(std::vector<Key>& keys, RunConfig& c) {
   auto& o = c.optimizer;
   keys.insert(
       keys.end(),
-      {{"optimizer.name", &o.name, "optimizer", {}, {"adamw", "sgd"}},
+      {{"optimizer.name", &o.name, "optimizer", {}, optimizer_names()},
        {"optimizer.lr", &o.lr, "highest learning rate", at_least(0)},
        {"optimizer.weight_decay", &o.weight_decay, "weight decay", at_least(0)},
        {"optimizer.decay_all",
         &o.decay_all,
         "decay biases and normalisation weights too"},
-       {"optimizer.beta1", &o.beta1, "adamw's", from_to_below(0, 1)},
-       {"optimizer.beta2", &o.beta2, "adamw's", from_to_below(0, 1)},
-       {"optimizer.eps", &o.eps, "adamw's", at_least(0)},
-       {"optimizer.momentum", &o.momentum, "sgd's", at_least(0)},
-       {"optimizer.nesterov", &o.nesterov, "sgd's"},
+       {"optimizer.beta1",
+        &o.beta1,
+        "of adam, adamw, lamb and lion",
+        from_to_below(0, 1)},
+       {"optimizer.beta2",
+        &o.beta2,
+        "of adam, adamw, lamb and lion",
+        from_to_below(0, 1)},
+       {"optimizer.eps",
+        &o.eps,
+        "of adagrad, adam, adamw, lamb and rmsprop",
+        at_least(0)},
+       {"optimizer.amsgrad", &o.amsgrad, "of adam and adamw"},
+       {"optimizer.momentum", &o.momentum, "of rmsprop and sgd", at_least(0)},
+       {"optimizer.nesterov", &o.nesterov, "of sgd"},
+       {"optimizer.lr_decay", &o.lr_decay, "of adagrad", at_least(0)},
+       {"optimizer.alpha", &o.alpha, "of rmsprop", from_to_below(0, 1)},
+       {"optimizer.centered", &o.centered, "of rmsprop"},
+       {"optimizer.beta2_decay", &o.beta2_decay, "of adafactor", {.high = 0}},
+       {"optimizer.d", &o.d, "of adafactor", at_least(1)},
        {"optimizer.max_norm",
         &o.max_norm,
         "clip the gradients' total norm to this; 0: don't",
@@ -233,7 +262,7 @@ void add_loop_keys(std::vector<Key>& keys, RunConfig& c) {
         from_to_below(0, 1)},
        {"train.patience",
         &t.patience,
-        "steps in a row without a finite gradient before giving up",
+        "skipped steps in a row before giving up",
         at_least(1)}});
 }
 
@@ -297,6 +326,9 @@ std::string Range::to_string() const {
   }
   if (std::isinf(high)) {
     return (low_open ? "> " : ">= ") + shortest(low);
+  }
+  if (std::isinf(low)) {
+    return (high_open ? "< " : "<= ") + shortest(high);
   }
   return c10::str(
       "in ",

@@ -15,6 +15,9 @@ namespace ampkit::zoo {
 /// with fp32 weights, its own or the optimizer's.
 std::vector<std::string> trainable_presets();
 
+/// What OptimizerConfig::name may be.
+std::vector<std::string> optimizer_names();
+
 /// The optimizer of the configuration. Matrices and kernels decay; biases and
 /// normalisation weights do too if `config.decay_all`.
 std::unique_ptr<optim::FusedOptimizer> make_optimizer(

@@ -1,5 +1,7 @@
 #include "train/run_recorder.h"
 
+#include <utility>
+
 #include <ampkit/io/state_dict.h>
 
 namespace ampkit::zoo {
@@ -28,6 +30,11 @@ io::StateDict row_of(const StepRecord& r) {
   row.set("scale", r.scale);
   row.set("skipped", r.skipped);
   row.set("skipped_total", r.skipped_total);
+  row.set("fault", r.fault);
+  row.set("faults_total", r.faults_total);
+  if (r.skipped) {
+    row.set("why", r.why);
+  }
   row.set("grad_norm", r.grad_norm);
   row.set("nan_rate", r.nan_rate);
   row.set("samples_per_second", r.samples_per_second);
@@ -71,10 +78,11 @@ void RunRecorder::record(const StepRecord& record) {
   log_.append(row);
   if (events_) {
     add_scalars(*events_, "train", row);
-    events_->add_scalar(
-        "train/skipped_total",
-        static_cast<double>(record.skipped_total),
-        record.step);
+    for (const auto& [name, total] :
+         {std::pair("train/skipped_total", record.skipped_total),
+          std::pair("train/faults_total", record.faults_total)}) {
+      events_->add_scalar(name, static_cast<double>(total), record.step);
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include <ampkit/amp/autocast.h>
 #include <ampkit/amp/cast_parameters.h>
 #include <ampkit/amp/grad_scaler.h>
+#include <ampkit/amp/gradient_accumulation.h>
 #include <ampkit/io/module_state.h>
 #include <ampkit/io/rng_state.h>
 #include <ampkit/optim/ema.h>
@@ -45,7 +46,7 @@ struct Trainer::Impl {
         eval_loader(
             data.eval, evaluation_images(train_loader), evaluation_order(c)),
         scaler(precision, scaler_options(c.precision)) {
-    check_together(config, precision);
+    check_together(config);
     model.module->to(device);
     model.module->train();
     cast_parameters(*model.module, precision);
@@ -53,6 +54,12 @@ struct Trainer::Impl {
     optimizer = make_optimizer(config.optimizer, *model.module);
     scaler.name_parameters(*model.module);
     schedule = make_schedule(config, *optimizer, total_steps());
+    if (config.train.accumulate > 1) {
+      accumulation.emplace(
+          model.module->parameters(),
+          GradientAccumulationOptions{
+              .micro_batches = config.train.accumulate});
+    }
     if (config.train.ema_decay > 0) {
       ema = std::make_unique<optim::ExponentialMovingAverage>(
           *model.module,
@@ -103,6 +110,7 @@ struct Trainer::Impl {
   std::unique_ptr<optim::FusedOptimizer> optimizer;
   GradScaler scaler;
   std::unique_ptr<optim::LRScheduler> schedule;
+  std::optional<GradientAccumulation> accumulation; // only for more than 1
   std::unique_ptr<optim::ExponentialMovingAverage> ema;
   Health health;
   std::optional<Pending> pending;
@@ -132,7 +140,6 @@ std::vector<Batch> Trainer::Impl::next_window() {
 // its batches. Returns that mean.
 at::Tensor Trainer::Impl::backward(
     const std::vector<Batch>& window, int64_t samples) {
-  const auto all = static_cast<double>(samples);
   at::Tensor total;
   for (const auto& batch_of_window : window) {
     const auto target =
@@ -149,9 +156,15 @@ at::Tensor Trainer::Impl::backward(
           /*ignore_index=*/-100,
           config.train.label_smoothing);
     }
-    loss = loss * (static_cast<double>(target.size(0)) / all);
-    scaler.scale(loss).backward();
-    total = total.defined() ? total + loss.detach() : loss.detach();
+    const auto count = target.size(0);
+    scaler.scale(accumulation ? accumulation->weigh_mean(loss, count) : loss)
+        .backward();
+    const auto share = loss.detach() * (static_cast<double>(count) /
+                                        static_cast<double>(samples));
+    total = total.defined() ? total + share : share;
+  }
+  if (accumulation) {
+    accumulation->finish();
   }
   return total;
 }
@@ -199,26 +212,23 @@ void Trainer::Impl::settle(const TrainerEvents& to) {
   auto record = pending->record;
   record.loss = pending->loss.item<double>(); // waits for that step
   record.scale = pending->scale.item<double>();
-  // Of gradients that are not finite no norm is known.
-  record.grad_norm = record.skipped ? std::numeric_limits<double>::quiet_NaN()
-                                    : pending->result.grad_norm();
+  record.grad_norm = pending->result.grad_norm(); // NaN if it was skipped
+  if (record.skipped) {
+    const auto reason = pending->result.reason();
+    record.fault = reason == SkipReason::loss || reason == SkipReason::leftover;
+    record.why = pending->result.describe();
+  }
   pending.reset();
-  health.record(std::isfinite(record.loss) && std::isfinite(record.grad_norm));
+  health.record(
+      std::isfinite(record.loss) && std::isfinite(record.grad_norm),
+      record.fault);
+  record.faults_total = health.faults();
   record.nan_rate = health.nan_rate();
   record.memory_mb = resident_megabytes();
   if (to.on_step) {
     to.on_step(record);
   }
-  TORCH_CHECK(
-      health.bad_in_a_row() < config.train.patience,
-      "Trainer::run: the loss or a gradient was not finite in ",
-      health.bad_in_a_row(),
-      " steps in a row, the last of them step ",
-      record.step,
-      ", at loss scale ",
-      record.scale,
-      "; lower optimizer.lr, clip with optimizer.max_norm, or take "
-      "precision.preset = \"bf16-mixed\"");
+  check_health(health, record, config);
 }
 
 // False if the run was stopped.

@@ -12,22 +12,38 @@ void check_config(bool condition, const Parts&... parts) {
   }
 }
 
+void check_scaler(const PrecisionConfig& config) {
+  check_config(
+      config.hysteresis > 1 || !config.consecutive_hysteresis,
+      "precision.consecutive_hysteresis: needs precision.hysteresis of 2 or "
+      "more, got ",
+      config.hysteresis);
+  check_config(
+      config.init_scale >= config.min_scale,
+      "precision.init_scale: must be >= precision.min_scale = ",
+      config.min_scale,
+      ", got ",
+      config.init_scale);
+}
+
 } // namespace
 
-void check_together(const RunConfig& config, const Precision& precision) {
-  check_config(
-      config.train.accumulate == 1 || precision.parameters == at::kFloat,
-      "train.accumulate: more than 1 batch a step needs weights in fp32, where "
-      "gradients are added up, got precision.preset = ",
-      config.precision.preset,
-      "; take a -mixed preset");
+void check_together(const RunConfig& config) {
   check_config(
       config.schedule.name != "one-cycle" || config.schedule.warmup > 0,
       "schedule.warmup: one-cycle needs more than 0");
+  const auto& name = config.optimizer.name;
+  const bool moves_momentum =
+      config.schedule.name == "one-cycle" && config.schedule.cycle_momentum;
+  const bool has_momentum = name == "sgd" || name == "rmsprop"
+                                ? config.optimizer.momentum > 0
+                                : name != "adagrad" && name != "adafactor";
   check_config(
-      config.optimizer.name != "sgd" || config.schedule.name != "one-cycle" ||
-          !config.schedule.cycle_momentum || config.optimizer.momentum > 0,
-      "schedule.cycle_momentum: sgd without momentum has none to move");
+      !moves_momentum || has_momentum,
+      "schedule.cycle_momentum: ",
+      name,
+      name == "sgd" || name == "rmsprop" ? " without momentum" : "",
+      " has none to move; set it to false");
 }
 
 PrecisionPolicy precision_policy(const PrecisionConfig& config) {
@@ -68,12 +84,20 @@ LoaderOptions evaluation_order(const RunConfig& config) {
 }
 
 GradScalerOptions scaler_options(const PrecisionConfig& config) {
+  check_scaler(config);
   return {
       .init_scale = config.init_scale,
       .growth_factor = config.growth_factor,
       .backoff_factor = config.backoff_factor,
       .growth_interval = config.growth_interval,
-      .min_scale = config.min_scale};
+      .min_scale = config.min_scale,
+      .hysteresis = config.hysteresis,
+      .consecutive_hysteresis = config.consecutive_hysteresis,
+      .dynamic = config.dynamic_scale,
+      // The Trainer stops itself, when it has recorded the last step.
+      .max_consecutive_skips = 0,
+      .max_consecutive_faults = 0,
+      .check_without_scaling = true};
 }
 
 c10::Device parse_device(const std::string& name) {

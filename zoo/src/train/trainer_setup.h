@@ -3,7 +3,6 @@
 #include <string>
 
 #include <ampkit/amp/grad_scaler.h>
-#include <ampkit/amp/precision.h>
 #include <ampkit/amp/precision_policy.h>
 #include <ampkit/zoo/data/image_loader.h>
 #include <ampkit/zoo/train/config.h>
@@ -12,7 +11,7 @@
 namespace ampkit::zoo {
 
 /// Throws ConfigError if values do not go together.
-void check_together(const RunConfig& config, const Precision& precision);
+void check_together(const RunConfig& config);
 
 /// The policy that precision.policy names. Throws as load_precision_policy().
 PrecisionPolicy precision_policy(const PrecisionConfig& config);
@@ -30,6 +29,7 @@ AugmentOptions training_images(const DataConfig& config);
 AugmentOptions evaluation_images(const ImageLoader& train);
 LoaderOptions training_order(const RunConfig& config);
 LoaderOptions evaluation_order(const RunConfig& config);
+/// Throws ConfigError if values do not go together.
 GradScalerOptions scaler_options(const PrecisionConfig& config);
 
 } // namespace ampkit::zoo

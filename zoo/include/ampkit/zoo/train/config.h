@@ -56,6 +56,13 @@ struct PrecisionConfig {
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;
   double min_scale = 1.0;
+  /// See GradScalerOptions.
+  int64_t hysteresis = 1;
+  bool consecutive_hysteresis = false;
+  bool dynamic_scale = true;
+  /// Give up after so many steps in a row whose loss was inf or NaN, or whose
+  /// gradients were so before backward; 0: never.
+  int64_t max_consecutive_faults = 10;
 };
 
 /// [optimizer]
@@ -68,8 +75,14 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  bool amsgrad = false;
   double momentum = 0.9;
   bool nesterov = false;
+  double lr_decay = 0.0;
+  double alpha = 0.99;
+  bool centered = false;
+  double beta2_decay = -0.8;
+  double d = 1.0;
   /// Total gradient norm beyond which gradients are scaled down; 0: never.
   double max_norm = 0.0;
 };
@@ -102,7 +115,7 @@ struct LoopConfig {
   int64_t eval_every = 1;
   /// Share of the old value in the running average of the weights; 0: none.
   double ema_decay = 0.0;
-  /// Give up after so many steps in a row without a finite loss and gradient.
+  /// Give up after so many skipped steps in a row.
   int64_t patience = 100;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace ampkit::zoo {
 
@@ -13,8 +14,12 @@ struct StepRecord {
   double loss = 0; ///< mean over the step's samples, before the update
   double learning_rate = 0;
   double scale = 1; ///< by which this step's loss was multiplied
-  bool skipped = false; ///< a gradient was inf or NaN; nothing was updated
+  bool skipped = false; ///< something was inf or NaN; nothing was updated
   int64_t skipped_total = 0; ///< since the run began
+  /// Skipped for what no loss scale could have cured; see GradScalerOptions.
+  bool fault = false;
+  int64_t faults_total = 0; ///< since the run began
+  std::string why; ///< of a skipped step: StepResult::describe()
   double grad_norm = 0; ///< unscaled, before clipping; NaN if skipped
   /// Share of the last 100 steps whose loss or gradient was not finite.
   double nan_rate = 0;

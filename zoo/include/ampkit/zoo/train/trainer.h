@@ -74,8 +74,9 @@ class AMPKIT_API Trainer {
   ~Trainer();
 
   /// Trains from where it stands to the end, or until should_stop(). Once
-  /// finished it returns at once. Throws c10::Error if the loss or a gradient
-  /// was not finite for train.patience steps in a row.
+  /// finished it returns at once. Throws c10::Error, naming the parameters to
+  /// blame, if the loss or a gradient was not finite for train.patience steps
+  /// in a row, or the loss for precision.max_consecutive_faults.
   StopReason run(const TrainerEvents& events = {});
 
   /// Evaluates now: loss and accuracy over the whole evaluation set.
