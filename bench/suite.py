@@ -108,6 +108,24 @@ class Benchmark:
         return seconds * {"us": 1e6, "ms": 1e3, "s": 1, "MB": 1}[self.unit]
 
 
+OPTIMIZERS = ("adafactor", "adagrad", "adam", "adamw", "lamb", "lion", "rmsprop", "sgd")
+
+
+def optimizer(name):
+    """A step alone, to the fastest variant that torch.optim has."""
+    return Benchmark(
+        name=f"optimizer_{name}",
+        work=f"a step of {name} on 25 M FP32 parameters in 10 matrices; to Python's "
+        "fastest of fused, foreach and neither",
+        ours=Ours(("optimizer_step", name)),
+        peer=Peer(("optimizer_step.py", name)),
+        goal=0.8,
+        threads=2,
+        reps=10,
+        bound=1e-4,
+    )
+
+
 SUITE = [
     Benchmark(
         name="overhead_bound_step",
@@ -167,6 +185,30 @@ SUITE = [
         goal=0.15,
         threads=2,
         reps=10,
+        bound=1e-4,
+    ),
+    *(optimizer(name) for name in OPTIMIZERS),
+    Benchmark(
+        name="optimizer_muon",
+        work="a step of Muon on 40 FP32 matrices of 256 x 256; to torch.optim.Muon",
+        ours=Ours(("optimizer_step", "muon")),
+        peer=Peer(("optimizer_step.py", "muon")),
+        goal=0.8,
+        threads=2,
+        reps=3,
+        # The iterations are in bf16.
+        bound=0.02,
+        environment=NO_16BIT_UNITS,
+    ),
+    Benchmark(
+        name="master_step",
+        work="unscale, finite check, clip 1.0, AdamW on FP32 masters and cast of 25 M "
+        "FP16 parameters; to Python's fused AdamW on FP32 copies",
+        ours=Ours(("master_step",)),
+        peer=Peer(("master_step.py",)),
+        goal=0.5,
+        threads=2,
+        reps=15,
         bound=1e-4,
     ),
     Benchmark(

@@ -19,32 +19,38 @@ HWY_INLINE void add_square(D d, const void* data, size_t i, hn::Vec<D>& sum) {
   sum = hn::MulAdd(x, x, sum);
 }
 
+/// Four pieces of a gradient, read side by side: one stream alone does not keep
+/// the memory busy, least of all where each page costs a walk through the page
+/// tables.
+struct Pieces {
+  const void* data[4];
+  size_t size; // of each
+};
+
 /// Non-finite if any element is: squares are not negative, so that nothing can
 /// cancel.
 template <class Grad>
-float sum_of_squares(const void* data, size_t size) {
+float sum_of_squares(const Pieces& pieces) {
   const hn::ScalableTag<float> d;
   const size_t lanes = hn::Lanes(d);
-  // Four sums, because each addition waits for the one before.
   auto sum0 = hn::Zero(d);
   auto sum1 = hn::Zero(d);
   auto sum2 = hn::Zero(d);
   auto sum3 = hn::Zero(d);
   size_t i = 0;
-  for (; i + 4 * lanes <= size; i += 4 * lanes) {
-    add_square<Grad>(d, data, i, sum0);
-    add_square<Grad>(d, data, i + lanes, sum1);
-    add_square<Grad>(d, data, i + 2 * lanes, sum2);
-    add_square<Grad>(d, data, i + 3 * lanes, sum3);
-  }
-  for (; i + lanes <= size; i += lanes) {
-    add_square<Grad>(d, data, i, sum0);
+  for (; i + lanes <= pieces.size; i += lanes) {
+    add_square<Grad>(d, pieces.data[0], i, sum0);
+    add_square<Grad>(d, pieces.data[1], i, sum1);
+    add_square<Grad>(d, pieces.data[2], i, sum2);
+    add_square<Grad>(d, pieces.data[3], i, sum3);
   }
   const auto vectors = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
   const hn::CappedTag<float, 1> one;
   auto rest = hn::Set(one, hn::GetLane(hn::SumOfLanes(d, vectors)));
-  for (; i < size; ++i) {
-    add_square<Grad>(one, data, i, rest);
+  for (; i < pieces.size; ++i) {
+    for (const void* data : pieces.data) {
+      add_square<Grad>(one, data, i, rest);
+    }
   }
   return hn::GetLane(rest);
 }
@@ -81,24 +87,44 @@ GradientSums sum_exactly(const void* data, size_t size) {
   return sums;
 }
 
+/// Adds a block of four pieces to `sums`.
 template <class Grad>
-GradientSums inspect_as(const GradientSpan& grad) {
-  constexpr size_t kBlock = 4096; // fp32: 16 KiB
+void inspect_block(const Pieces& pieces, GradientSums& sums) {
   // Below it, squares may have been rounded to subnormals or to nothing.
   constexpr float kSmallest = 0x1p-90F;
-  GradientSums sums;
-  for (size_t start = 0; start < grad.size; start += kBlock) {
-    const size_t size = std::min(kBlock, grad.size - start);
-    const void* data = advance(grad.data, start * bytes_of(grad.type));
-    const float fast = sum_of_squares<Grad>(data, size);
-    if (std::isfinite(fast) && fast >= kSmallest) {
-      sums.sum_of_squares += fast;
-    } else {
-      const GradientSums exact = sum_exactly<Grad>(data, size);
-      sums.non_finite += exact.non_finite;
-      sums.sum_of_squares += exact.sum_of_squares;
-    }
+  const float fast = sum_of_squares<Grad>(pieces);
+  if (std::isfinite(fast) && fast >= kSmallest) {
+    sums.sum_of_squares += fast;
+    return;
   }
+  for (const void* data : pieces.data) {
+    const GradientSums exact = sum_exactly<Grad>(data, pieces.size);
+    sums.non_finite += exact.non_finite;
+    sums.sum_of_squares += exact.sum_of_squares;
+  }
+}
+
+template <class Grad>
+GradientSums inspect_as(const GradientSpan& grad) {
+  constexpr size_t kPiece = 1024; // fp32: a page; four fit the innermost cache
+  const size_t quarter = grad.size / 4;
+  const auto at = [&](size_t element) {
+    return advance(grad.data, element * bytes_of(grad.type));
+  };
+  GradientSums sums;
+  for (size_t start = 0; start < quarter; start += kPiece) {
+    inspect_block<Grad>(
+        {{at(start),
+          at(start + quarter),
+          at(start + 2 * quarter),
+          at(start + 3 * quarter)},
+         std::min(kPiece, quarter - start)},
+        sums);
+  }
+  const size_t rest = grad.size - 4 * quarter;
+  const GradientSums last = sum_exactly<Grad>(at(4 * quarter), rest);
+  sums.non_finite += last.non_finite;
+  sums.sum_of_squares += last.sum_of_squares;
   return sums;
 }
 

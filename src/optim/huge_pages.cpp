@@ -17,7 +17,10 @@ void advise_huge_pages(void* data, size_t bytes) {
   const uintptr_t end = (address + bytes) / kPage * kPage;
   if (begin < end) {
     // Advice only: that it is not taken is no error.
-    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+    madvise(
+        static_cast<char*>(data) + (begin - address),
+        end - begin,
+        MADV_HUGEPAGE);
   }
 }
 #else

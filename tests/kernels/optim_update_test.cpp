@@ -7,7 +7,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "kernels/optim_adafactor.h"
+#include "kernels/optim_adagrad.h"
 #include "kernels/optim_adam.h"
+#include "kernels/optim_lamb.h"
+#include "kernels/optim_lion.h"
+#include "kernels/optim_rmsprop.h"
 #include "kernels/optim_sgd.h"
 #include "kernels/optim_targets.h"
 
@@ -279,6 +284,82 @@ TEST(UpdateKernelTest, ClippingLimitsTheUnscaledGradientAndKeepsNan) {
         0,
         /*equal_nan=*/true))
         << weight;
+  });
+}
+
+/// Runs `update` in every instruction set; they may differ by roundings only.
+template <class Update>
+void expect_agreement(const Update& update) {
+  std::vector<at::Tensor> first;
+  for_each_target([&] {
+    World w(131, at::kHalf, at::kBFloat16);
+    w.first.abs_(); // averages of squares, of some rules
+    const auto third = torch::zeros({131});
+    auto span = w.span();
+    span.third = third.mutable_data_ptr<float>();
+    update(span);
+    const std::vector<at::Tensor> now{w.weight, w.first, w.second, third};
+    if (first.empty()) {
+      first = now;
+      EXPECT_FALSE(w.weight.equal(World(131, at::kHalf, at::kBFloat16).weight));
+    }
+    for (size_t i = 0; i < now.size(); ++i) {
+      EXPECT_TRUE(now[i].allclose(first[i], 1e-5, 1e-6));
+    }
+  });
+}
+
+TEST(UpdateKernelTest, InstructionSetsAgreeOnEveryRule) {
+  expect_agreement([](const UpdateSpan& span) {
+    AdamFactors factors = kAdamW;
+    factors.penalty = 0.1F;
+    factors.amsgrad = true;
+    adam_update(factors, span);
+  });
+  expect_agreement([](const UpdateSpan& span) {
+    adagrad_update(
+        {.weight_decay = 0.1F, .step_size = 0.1F, .eps = 1e-3F}, span);
+  });
+  expect_agreement([](const UpdateSpan& span) {
+    rmsprop_update(
+        {.weight_decay = 0.1F,
+         .alpha = 0.9F,
+         .one_minus_alpha = 0.1F,
+         .momentum = 0.5F,
+         .lr = 0.1F,
+         .eps = 1e-3F,
+         .centered = true},
+        span);
+  });
+  expect_agreement([](const UpdateSpan& span) {
+    lion_update(
+        {.beta1 = 0.9F,
+         .one_minus_beta1 = 0.1F,
+         .beta2 = 0.99F,
+         .one_minus_beta2 = 0.01F,
+         .decay = 0.9F,
+         .lr = 0.1F},
+        span);
+  });
+  expect_agreement([](const UpdateSpan& span) {
+    const LambFactors factors{
+        .beta1 = 0.9F,
+        .one_minus_beta1 = 0.1F,
+        .beta2 = 0.99F,
+        .one_minus_beta2 = 0.01F,
+        .eps = 1e-3F,
+        .weight_decay = 0.1F};
+    const auto sums = lamb_moments(factors, span);
+    EXPECT_GT(sums.weight_squares, 0);
+    EXPECT_GT(sums.direction_squares, 0);
+    lamb_apply(factors, 0.1F, span);
+  });
+  expect_agreement([](const UpdateSpan& span) {
+    adafactor_read_row(span, span.third);
+    const AdafactorVariance variance{
+        .row = 2, .columns = span.third, .least = 1e-3F};
+    EXPECT_GT(adafactor_measure_row(span, variance), 0);
+    adafactor_apply_row(span, variance, 0.9F, 0.1F);
   });
 }
 
