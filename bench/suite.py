@@ -190,7 +190,7 @@ SUITE = [
     *(optimizer(name) for name in OPTIMIZERS),
     Benchmark(
         name="optimizer_muon",
-        work="a step of Muon on 40 FP32 matrices of 256 x 256; to torch.optim.Muon",
+        work="a step of Muon on 8 FP32 matrices of 256 x 256; to torch.optim.Muon",
         ours=Ours(("optimizer_step", "muon")),
         peer=Peer(("optimizer_step.py", "muon")),
         goal=0.8,
