@@ -31,6 +31,8 @@ NAMES = [
     "policy_engine",
     "controller",
     "activation_bytes",
+    "recompute_bytes",
+    "recompute_extra_time",
     "fashion_mnist_run",
 ]
 
