@@ -59,7 +59,7 @@ function(ampkit_make_precompiled_header name)
   cmake_parse_arguments(ARG "" "" "HEADERS;OPTIONS" ${ARGN})
   set(source "${CMAKE_BINARY_DIR}/${name}.cpp")
   file(CONFIGURE OUTPUT "${source}" CONTENT "") # keeps the time of an old one
-  add_library(${name} OBJECT "${source}")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL "${source}")
   ampkit_compile_settings(${name})
   target_compile_options(${name} PRIVATE ${ARG_OPTIONS})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
@@ -70,6 +70,11 @@ endfunction()
 ampkit_make_precompiled_header(
   ampkit_pch HEADERS <ATen/ATen.h> <ATen/autocast_mode.h> <torch/library.h>
                      <torch/nn/module.h>)
+
+# For targets most of whose files need the rest, which takes 10 s to parse.
+ampkit_make_precompiled_header(
+  ampkit_torch_pch HEADERS <torch/torch.h> <torch/library.h>
+                           <ATen/autocast_mode.h>)
 
 # Tests are compiled more often than they are run, and need all of LibTorch.
 # The definition is that of GTest's own targets: a precompiled header serves one
@@ -89,19 +94,28 @@ function(ampkit_without_torch)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
-# ampkit_add_objects(NAME SOURCES...): an object library with the shared
-# settings and precompiled header.
+# ampkit_add_objects(NAME [ALL_OF_TORCH] SOURCES...): an object library with the
+# shared settings and a precompiled header.
 function(ampkit_add_objects name)
-  add_library(${name} OBJECT ${ARGN})
-  ampkit_compile_settings(${name})
-  target_precompile_headers(${name} REUSE_FROM ampkit_pch)
+  cmake_parse_arguments(ARG "ALL_OF_TORCH" "" "" ${ARGN})
+  add_library(${name} OBJECT ${ARG_UNPARSED_ARGUMENTS})
+  ampkit_finish_target(${name} ${ARG_ALL_OF_TORCH})
 endfunction()
 
-# ampkit_add_program(NAME SOURCES...)
+# ampkit_add_program(NAME [ALL_OF_TORCH] SOURCES...)
 function(ampkit_add_program name)
-  add_executable(${name} ${ARGN})
+  cmake_parse_arguments(ARG "ALL_OF_TORCH" "" "" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  ampkit_finish_target(${name} ${ARG_ALL_OF_TORCH})
+endfunction()
+
+function(ampkit_finish_target name all_of_torch)
   ampkit_compile_settings(${name})
-  target_precompile_headers(${name} REUSE_FROM ampkit_pch)
+  if(all_of_torch)
+    target_precompile_headers(${name} REUSE_FROM ampkit_torch_pch)
+  else()
+    target_precompile_headers(${name} REUSE_FROM ampkit_pch)
+  endif()
 endfunction()
 
 # ampkit_add_test_program(NAME SOURCES...)
