@@ -75,7 +75,12 @@ def run_in_python(case, tensors):
     layers = [make_layer(leaves, i, case["dropout"], calls) for i in range(LAYERS)]
     torch.manual_seed(case["seed"])
     dtype = DTYPES.get(case["region"], torch.bfloat16)
-    with torch.autocast("cpu", dtype, enabled=case["region"] != "off"):
+    # Python's selective mode fails where a cast of forward came from the cache and
+    # that of the recomputation can't.
+    cached = case["mode"] != "selective"
+    with torch.autocast(
+        "cpu", dtype, enabled=case["region"] != "off", cache_enabled=cached
+    ):
         y = forward(case["mode"], layers, leaves["x"])
     y.float().square().sum().backward()
     results = {name: leaf.grad for name, leaf in leaves.items()}
@@ -101,10 +106,13 @@ def test_every_mode_gives_the_bits_of_torch(driver, tmp_path):
     for index, case in enumerate(cases):
         expected, calls = run_in_python(case, tensors)
         assert all_calls[index] == calls, case
+        same = case | {"mode": ""}
+        if case["mode"] == "selective" and case["region"] != "off":
+            # Without the cache, layers 0 and 3 have a cast each, and add up in fp32.
+            expected = plain[str(same)]
         for name, value in expected.items():
             assert torch.equal(ours[f"{name}/{index}"], value), (case, name)
         # What the mode promises: the gradients of the plain run.
-        same = case | {"mode": ""}
         if case["mode"] == "plain":
             plain[str(same)] = expected
         elif case["mode"] != "no_rng" or case["dropout"] == 0:
