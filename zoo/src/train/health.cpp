@@ -38,7 +38,7 @@ io::StateDict Health::state_dict() const {
 }
 
 void Health::load_state_dict(const io::StateDict& state) {
-  const auto recent = state.text("recent");
+  const auto& recent = state.text("recent");
   const auto bad_in_a_row = state.integer("bad_in_a_row");
   const auto faults_in_a_row = state.integer("faults_in_a_row");
   faults_ = state.integer("faults");
