@@ -1,12 +1,12 @@
 #include <ampkit/amp/gradient_accumulation.h>
 
 #include <cmath>
-#include <map>
-#include <string>
 #include <unordered_set>
 #include <utility>
 
 #include <ATen/ATen.h>
+
+#include "amp/gradients.h"
 
 namespace ampkit {
 namespace {
@@ -31,22 +31,17 @@ double power_of_two_at_least(double value) {
   return std::exp2(std::ceil(std::log2(value)));
 }
 
-// Each device and dtype is one call over all its tensors.
-void multiply_gradients_(
-    const std::vector<at::Tensor>& parameters, const at::Tensor& factor) {
-  const at::NoGradGuard no_grad;
-  std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>>
-      groups;
+std::vector<Gradient> gradients_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<Gradient> gradients;
   for (const at::Tensor& parameter : parameters) {
     const at::Tensor& grad = parameter.grad();
     if (grad.defined()) {
-      const auto values = grad.is_sparse() ? grad._values() : grad;
-      groups[{values.device().str(), values.scalar_type()}].push_back(values);
+      gradients.push_back(
+          {.values = grad.is_sparse() ? grad._values() : grad,
+           .parameter = parameter});
     }
   }
-  for (auto& [key, grads] : groups) {
-    at::_foreach_mul_(grads, factor.to(grads.front().device()));
-  }
+  return gradients;
 }
 
 } // namespace
@@ -152,8 +147,9 @@ void GradientAccumulation::finish() {
         " micro-batches; call abandon() for a window of padding only");
   }
   if (nominal_ != 0) {
-    multiply_gradients_(
-        parameters_, (nominal_ / total.to(at::kDouble)).to(at::kFloat));
+    multiply_(
+        gradients_of(parameters_),
+        (nominal_ / total.to(at::kDouble)).to(at::kFloat));
   }
   begin();
 }
