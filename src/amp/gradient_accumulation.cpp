@@ -47,7 +47,8 @@ std::vector<Gradient> gradients_of(const std::vector<at::Tensor>& parameters) {
 } // namespace
 
 GradientAccumulation::GradientAccumulation(
-    std::vector<at::Tensor> parameters, GradientAccumulationOptions options)
+    const std::vector<at::Tensor>& parameters,
+    GradientAccumulationOptions options)
     : parameters_(each_once(parameters)), options_(std::move(options)) {
   TORCH_CHECK_VALUE(
       options_.micro_batches >= 1,

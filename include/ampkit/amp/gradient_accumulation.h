@@ -66,7 +66,7 @@ class AMPKIT_API GradientAccumulation {
   /// c10::Error if a 16-bit parameter already has a 16-bit gradient, which
   /// fp32_gradients can't replace.
   explicit GradientAccumulation(
-      std::vector<at::Tensor> parameters,
+      const std::vector<at::Tensor>& parameters,
       GradientAccumulationOptions options = {});
 
   /// 16-bit parameters get 16-bit gradients again, at the next backward pass
