@@ -58,7 +58,8 @@ class ActivationBytes : public Worker {
 };
 
 // activation_bytes PRECISION held|peak [recompute]
-std::unique_ptr<Worker> make(std::span<const std::string> args) {
+std::unique_ptr<Worker> make_activation_bytes(
+    std::span<const std::string> args) {
   TORCH_CHECK(
       args.size() >= 2 && (args[1] == "held" || args[1] == "peak"),
       "activation_bytes: expected a precision, and held or peak");
@@ -69,7 +70,7 @@ std::unique_ptr<Worker> make(std::span<const std::string> args) {
       Precision::parse(args.front()), args[1] == "peak", recompute);
 }
 
-const Registration kActivationBytes{"activation_bytes", make};
+const Registration kActivationBytes{"activation_bytes", make_activation_bytes};
 
 } // namespace
 } // namespace ampkit::bench

@@ -34,13 +34,14 @@ class AutocastCall : public Worker {
   torch::Tensor b_ = torch::randn({8, 8}).to(torch::kBFloat16);
 };
 
-std::unique_ptr<Worker> make(std::span<const std::string> /*args*/) {
+std::unique_ptr<Worker> make_autocast_call(
+    std::span<const std::string> /*args*/) {
   at::set_num_threads(1);
   torch::manual_seed(0);
   return std::make_unique<AutocastCall>();
 }
 
-const Registration kAutocastCall{"autocast_call", make};
+const Registration kAutocastCall{"autocast_call", make_autocast_call};
 
 } // namespace
 } // namespace ampkit::bench

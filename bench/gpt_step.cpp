@@ -69,7 +69,7 @@ class GptStep : public Worker {
 };
 
 // gpt_step PRECISION [STEPS [controlled]]
-std::unique_ptr<Worker> make(std::span<const std::string> args) {
+std::unique_ptr<Worker> make_gpt_step(std::span<const std::string> args) {
   TORCH_CHECK(!args.empty(), "gpt_step: expected a precision");
   const int64_t steps = args.size() > 1 ? std::stoll(args[1]) : 2;
   const bool controlled = args.size() > 2 && args[2] == "controlled";
@@ -79,7 +79,7 @@ std::unique_ptr<Worker> make(std::span<const std::string> args) {
       Precision::parse(args.front()), steps, controlled);
 }
 
-const Registration kGptStep{"gpt_step", make};
+const Registration kGptStep{"gpt_step", make_gpt_step};
 
 } // namespace
 } // namespace ampkit::bench

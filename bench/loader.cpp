@@ -54,12 +54,12 @@ class Loader : public Worker {
   int64_t epoch_ = 0;
 };
 
-std::unique_ptr<Worker> make(std::span<const std::string> /*args*/) {
+std::unique_ptr<Worker> make_loader(std::span<const std::string> /*args*/) {
   at::set_num_threads(2);
   return std::make_unique<Loader>();
 }
 
-const Registration kLoader{"loader", make};
+const Registration kLoader{"loader", make_loader};
 
 } // namespace
 } // namespace ampkit::bench

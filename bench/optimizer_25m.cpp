@@ -101,7 +101,7 @@ class WithLibTorch : public Optimizer25M {
 };
 
 // optimizer_25m ampkit|libtorch
-std::unique_ptr<Worker> make(std::span<const std::string> args) {
+std::unique_ptr<Worker> make_optimizer_25m(std::span<const std::string> args) {
   TORCH_CHECK(args.size() == 1, "optimizer_25m: expected ampkit or libtorch");
   at::set_num_threads(2);
   torch::manual_seed(0);
@@ -111,7 +111,7 @@ std::unique_ptr<Worker> make(std::span<const std::string> args) {
   return std::make_unique<WithAmpkit>();
 }
 
-const Registration kOptimizer25M{"optimizer_25m", make};
+const Registration kOptimizer25M{"optimizer_25m", make_optimizer_25m};
 
 } // namespace
 } // namespace ampkit::bench

@@ -22,7 +22,7 @@ using optim::FusedOptimizer;
 using Parameters = std::vector<at::Tensor>;
 using Make = std::unique_ptr<FusedOptimizer> (*)(const Parameters&);
 
-constexpr double kScale = 65536;
+constexpr double kLossScale = 65536;
 
 template <class Optimizer>
 std::unique_ptr<FusedOptimizer> make(const Parameters& parameters) {
@@ -133,7 +133,8 @@ class MasterStep : public Worker {
 
   Parameters parameters_;
   std::optional<optim::AdamW> optimizer_;
-  GradScaler scaler_{{.init_scale = kScale, .growth_interval = 1'000'000'000}};
+  GradScaler scaler_{
+      {.init_scale = kLossScale, .growth_interval = 1'000'000'000}};
 };
 
 void prepare() {

@@ -53,13 +53,15 @@ class OverheadBoundStep : public Worker {
   GradScaler scaler_;
 };
 
-std::unique_ptr<Worker> make(std::span<const std::string> /*args*/) {
+std::unique_ptr<Worker> make_overhead_bound_step(
+    std::span<const std::string> /*args*/) {
   at::set_num_threads(1);
   torch::manual_seed(0);
   return std::make_unique<OverheadBoundStep>();
 }
 
-const Registration kOverheadBoundStep{"overhead_bound_step", make};
+const Registration kOverheadBoundStep{
+    "overhead_bound_step", make_overhead_bound_step};
 
 } // namespace
 } // namespace ampkit::bench

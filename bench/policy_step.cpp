@@ -84,7 +84,7 @@ class PolicyStep : public Worker {
 };
 
 // policy_step engine|stock
-std::unique_ptr<Worker> make(std::span<const std::string> args) {
+std::unique_ptr<Worker> make_policy_step(std::span<const std::string> args) {
   TORCH_CHECK(
       args.size() == 1 && (args[0] == "engine" || args[0] == "stock"),
       "policy_step: expected engine or stock");
@@ -93,7 +93,7 @@ std::unique_ptr<Worker> make(std::span<const std::string> args) {
   return std::make_unique<PolicyStep>(args[0] == "engine");
 }
 
-const Registration kPolicyStep{"policy_step", make};
+const Registration kPolicyStep{"policy_step", make_policy_step};
 
 } // namespace
 } // namespace ampkit::bench

@@ -58,13 +58,15 @@ class RecomputeExtraTime : public Worker {
   zoo::Gpt recomputing_{sizes(true)};
 };
 
-std::unique_ptr<Worker> make(std::span<const std::string> /*args*/) {
+std::unique_ptr<Worker> make_recompute_extra_time(
+    std::span<const std::string> /*args*/) {
   at::set_num_threads(2);
   torch::manual_seed(0);
   return std::make_unique<RecomputeExtraTime>();
 }
 
-const Registration kRecomputeExtraTime{"recompute_extra_time", make};
+const Registration kRecomputeExtraTime{
+    "recompute_extra_time", make_recompute_extra_time};
 
 } // namespace
 } // namespace ampkit::bench

@@ -36,13 +36,15 @@ class SmallResNetFp32 : public Worker {
       {.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4}};
 };
 
-std::unique_ptr<Worker> make(std::span<const std::string> /*args*/) {
+std::unique_ptr<Worker> make_small_resnet_fp32(
+    std::span<const std::string> /*args*/) {
   at::set_num_threads(2);
   torch::manual_seed(0);
   return std::make_unique<SmallResNetFp32>();
 }
 
-const Registration kSmallResNetFp32{"small_resnet_fp32", make};
+const Registration kSmallResNetFp32{
+    "small_resnet_fp32", make_small_resnet_fp32};
 
 } // namespace
 } // namespace ampkit::bench

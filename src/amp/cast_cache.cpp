@@ -1,8 +1,8 @@
 #include "amp/cast_cache.h"
 
 #include <ATen/core/grad_mode.h>
-#include <c10/core/DispatchKeySet.h>
-#include <torch/csrc/jit/frontend/tracer.h>
+
+#include "amp/wrapped_or_traced.h"
 
 namespace ampkit {
 namespace {
@@ -20,17 +20,6 @@ at::Tensor cacheable_leaf(const at::Tensor& tensor) {
     leaf = tensor._base();
   }
   return leaf.requires_grad() && leaf.is_leaf() ? leaf : at::Tensor();
-}
-
-/// Wrapped tensors (functorch, Python subclasses) and traces would freeze one
-/// level's or one trace's values into the copy.
-bool wrapped_or_traced(const at::Tensor& tensor) {
-  constexpr c10::DispatchKeySet kWrappers(
-      {c10::DispatchKey::FuncTorchBatched,
-       c10::DispatchKey::FuncTorchGradWrapper,
-       c10::DispatchKey::Functionalize,
-       c10::DispatchKey::Python});
-  return tensor.key_set().has_any(kWrappers) || torch::jit::tracer::isTracing();
 }
 
 bool same_geometry(

@@ -5,11 +5,10 @@
 #include <tuple>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace ampkit {
 namespace {
-
-constexpr int64_t kMultiple = 16; // of _scaled_mm
 
 // Zeros at the end of dimensions; padding has no FP8 kernel, bytes do.
 at::Tensor pad_with_zeros(const at::Tensor& data, at::IntArrayRef amounts) {
@@ -24,7 +23,7 @@ at::Tensor column_major(const at::Tensor& data) {
 bool multiplies(
     c10::Device device, bool row_wise, at::ScalarType a, at::ScalarType dtype) {
   const auto fp8 = [&](at::ScalarType type) {
-    return at::zeros({kMultiple, kMultiple}, at::TensorOptions(device))
+    return at::zeros({kFp8Multiple, kFp8Multiple}, at::TensorOptions(device))
         .to(type);
   };
   const auto scale = [&](int64_t rows, int64_t columns) {
@@ -34,8 +33,8 @@ bool multiplies(
   };
   try {
     fp8_matmul_native(
-        {fp8(a), scale(kMultiple, 1)},
-        {fp8(at::kFloat8_e4m3fn), scale(1, kMultiple)},
+        {fp8(a), scale(kFp8Multiple, 1)},
+        {fp8(at::kFloat8_e4m3fn), scale(1, kFp8Multiple)},
         dtype,
         false);
     return true;
@@ -50,10 +49,10 @@ at::Tensor fp8_matmul_native(
     const Fp8Tensor& a, const Fp8Tensor& b, at::ScalarType dtype, bool fast) {
   at::Tensor first = a.data;
   at::Tensor second = b.data;
-  const int64_t rest = first.size(1) % kMultiple;
+  const int64_t rest = first.size(1) % kFp8Multiple;
   if (rest != 0) {
-    first = pad_with_zeros(first, {0, kMultiple - rest});
-    second = pad_with_zeros(second, {0, 0, 0, kMultiple - rest});
+    first = pad_with_zeros(first, {0, kFp8Multiple - rest});
+    second = pad_with_zeros(second, {0, 0, 0, kFp8Multiple - rest});
   }
   return at::_scaled_mm(
       first.contiguous(),

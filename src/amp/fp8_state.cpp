@@ -1,18 +1,17 @@
 #include "amp/fp8_state.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/csrc/jit/frontend/tracer.h>
 
 #include "amp/fp8_function.h"
 #include "amp/fp8_matmul.h"
 #include "amp/thread_autocast.h"
+#include "amp/wrapped_or_traced.h"
 #include "kernels/no_autocast.h"
 
 namespace ampkit {
 namespace {
-
-constexpr int64_t kMultiple = 16; // of _scaled_mm
 
 std::string why_excluded(
     const std::string& name,
@@ -23,26 +22,15 @@ std::string why_excluded(
       return "filter_fqns has '" + filter + "'";
     }
   }
-  if (parameter.size(0) % kMultiple != 0 ||
-      parameter.size(1) % kMultiple != 0) {
+  if (parameter.size(0) % kFp8Multiple != 0 ||
+      parameter.size(1) % kFp8Multiple != 0) {
     return c10::str(
-        "shape ", parameter.sizes(), " is not in multiples of ", kMultiple);
+        "shape ", parameter.sizes(), " is not in multiples of ", kFp8Multiple);
   }
   if (parameter.is_inference() || parameter.layout() != at::kStrided) {
     return "it is an inference or a sparse tensor";
   }
   return "";
-}
-
-// Wrapped tensors (functorch, Python subclasses) have no values to look at,
-// and a trace would freeze the scales of one call.
-bool wrapped_or_traced(const at::Tensor& tensor) {
-  constexpr c10::DispatchKeySet kWrappers(
-      {c10::DispatchKey::FuncTorchBatched,
-       c10::DispatchKey::FuncTorchGradWrapper,
-       c10::DispatchKey::Functionalize,
-       c10::DispatchKey::Python});
-  return tensor.key_set().has_any(kWrappers) || torch::jit::tracer::isTracing();
 }
 
 bool same_place(const at::Tensor& a, const at::Tensor& b) {

@@ -19,7 +19,7 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-struct Kind {
+struct IssueKind {
   ScriptIssue issue;
   const char* name;
   bool refused;
@@ -27,7 +27,7 @@ struct Kind {
   const char* remedy;
 };
 
-constexpr std::array<Kind, 9> kKinds{{
+constexpr std::array<IssueKind, 9> kKinds{{
     {ScriptIssue::no_parameters,
      "no_parameters",
      true,
@@ -78,7 +78,7 @@ constexpr std::array<Kind, 9> kKinds{{
      "use the dtype of another tensor"},
 }};
 
-const Kind& kind_of(ScriptIssue issue) {
+const IssueKind& kind_of(ScriptIssue issue) {
   return kKinds.at(static_cast<size_t>(issue));
 }
 
@@ -234,7 +234,7 @@ void search_parameters(const torch::jit::Module& module, Places& places) {
 ScriptFinding finding(
     ScriptIssue issue, const std::vector<std::string>& places) {
   constexpr size_t kShown = 3;
-  const Kind& kind = kind_of(issue);
+  const IssueKind& kind = kind_of(issue);
   std::ostringstream out;
   out << kind.what;
   for (size_t i = 0; i < std::min(places.size(), kShown); ++i) {

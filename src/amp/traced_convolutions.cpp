@@ -22,13 +22,13 @@ size_t length_of(const torch::jit::Value& list) {
   return value && value->isIntList() ? value->toIntVector().size() : 0;
 }
 
-struct Call {
+struct EagerCall {
   c10::Symbol op;
   std::vector<torch::jit::NamedValue> arguments;
 };
 
 // The call of eager mode that does the same; none: not known.
-std::optional<Call> eager_call(const Node& node) {
+std::optional<EagerCall> eager_call(const Node& node) {
   const auto transposed = torch::jit::toIValue(node.namedInput("transposed"));
   const auto dimensions = length_of(*node.namedInput("stride"));
   if (!transposed || dimensions < 1 || dimensions > 3) {
@@ -42,7 +42,8 @@ std::optional<Call> eager_call(const Node& node) {
                         ? std::vector{"output_padding", "groups", "dilation"}
                         : std::vector{"dilation", "groups"};
   order.insert(order.end(), rest.begin(), rest.end());
-  Call call{c10::Symbol::aten(name + std::to_string(dimensions) + "d"), {}};
+  EagerCall call{
+      c10::Symbol::aten(name + std::to_string(dimensions) + "d"), {}};
   for (const char* input : order) {
     call.arguments.emplace_back(node.namedInput(input));
   }

@@ -17,11 +17,12 @@ namespace {
 using nlohmann::json;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::string_view kNan = "NaN:";
+constexpr std::string_view kNanPrefix = "NaN:";
 
 json real_value(double value) {
   if (std::isnan(value)) {
-    return std::string(kNan) + checksum_text(std::bit_cast<uint64_t>(value));
+    return std::string(kNanPrefix) +
+           checksum_text(std::bit_cast<uint64_t>(value));
   }
   if (std::isinf(value)) {
     return value > 0 ? "Infinity" : "-Infinity";
@@ -43,8 +44,9 @@ double parse_real(const json& value) {
   uint64_t bits = 0;
   const char* end = text.data() + text.size();
   const bool is_nan =
-      text.starts_with(kNan) &&
-      std::from_chars(text.data() + kNan.size(), end, bits, 16).ptr == end;
+      text.starts_with(kNanPrefix) &&
+      std::from_chars(text.data() + kNanPrefix.size(), end, bits, 16).ptr ==
+          end;
   // Caught by read_entries() with the exceptions of the parser.
   if (!is_nan) {
     throw std::invalid_argument("'" + text + "' is not a number");

@@ -15,12 +15,9 @@
 namespace ampkit::io {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-json to_json(double value) {
+ordered_json to_json(double value) {
   if (std::isnan(value)) {
     return "NaN";
   }
@@ -30,7 +27,7 @@ json to_json(double value) {
   return value;
 }
 
-json to_json(const std::string& name, const StateValue& value) {
+ordered_json to_json(const std::string& name, const StateValue& value) {
   TORCH_CHECK_VALUE(
       !std::holds_alternative<at::Tensor>(value),
       "JsonLinesWriter::append: '",
@@ -51,13 +48,13 @@ json to_json(const std::string& name, const StateValue& value) {
 
 std::string line_of(const StateDict& row) {
   TORCH_CHECK_VALUE(!row.empty(), "JsonLinesWriter::append: the row is empty");
-  json object;
+  ordered_json object;
   for (const auto& [name, value] : row.entries()) {
     object[name] = to_json(name, value);
   }
   try {
     return object.dump() + "\n";
-  } catch (const json::exception& error) {
+  } catch (const ordered_json::exception& error) {
     TORCH_CHECK_VALUE(
         false,
         "JsonLinesWriter::append: names and texts should be UTF-8: ",
@@ -67,16 +64,17 @@ std::string line_of(const StateDict& row) {
 
 StateValue from_text(const std::string& text) {
   if (text == "NaN") {
-    return kNan;
+    return std::numeric_limits<double>::quiet_NaN();
   }
   if (text == "Infinity" || text == "-Infinity") {
-    return text == "Infinity" ? kInfinity : -kInfinity;
+    const double infinity = std::numeric_limits<double>::infinity();
+    return text == "Infinity" ? infinity : -infinity;
   }
   return text;
 }
 
 // Throws an exception of the JSON library for what a row cannot have.
-StateValue from_json(const json& value) {
+StateValue from_json(const ordered_json& value) {
   if (value.is_boolean()) {
     return value.get<bool>();
   }
@@ -95,8 +93,8 @@ StateDict parse_row(
     const std::string& path, size_t line, std::string_view text) {
   StateDict row;
   try {
-    const json object = json::parse(text);
-    for (const auto& item : object.get_ref<const json::object_t&>()) {
+    const ordered_json object = ordered_json::parse(text);
+    for (const auto& item : object.get_ref<const ordered_json::object_t&>()) {
       row.set(item.first, from_json(item.second));
     }
   } catch (const std::exception& error) {

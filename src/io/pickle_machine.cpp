@@ -11,17 +11,6 @@
 #include "io/utf8.h"
 
 namespace ampkit::io {
-namespace {
-
-template <class... Parts>
-void check(bool condition, const Parts&... parts) {
-  if (!condition) {
-    throw PickleProblem(c10::str(parts...));
-  }
-}
-
-} // namespace
-
 const char* kind_of(const PickleNode& node) {
   constexpr const char* kKinds[] = {
       "None",
@@ -40,7 +29,7 @@ const char* kind_of(const PickleNode& node) {
 }
 
 std::span<const std::byte> PickleMachine::take(size_t count) {
-  check(
+  check_pickle(
       count <= pickle_.size() - position_,
       "the pickle ends after ",
       pickle_.size(),
@@ -71,7 +60,8 @@ double PickleMachine::real() {
 
 int64_t PickleMachine::long_integer() {
   const size_t width = number(1);
-  check(width <= 8, "an integer of ", width, " bytes has no place in 64 bits");
+  check_pickle(
+      width <= 8, "an integer of ", width, " bytes has no place in 64 bits");
   if (width == 0) {
     return 0;
   }
@@ -83,7 +73,7 @@ int64_t PickleMachine::long_integer() {
 std::string PickleMachine::text(size_t size) {
   const auto bytes = take(size);
   std::string text(reinterpret_cast<const char*>(bytes.data()), size);
-  check(is_utf8(text), "a text is not UTF-8");
+  check_pickle(is_utf8(text), "a text is not UTF-8");
   return text;
 }
 
@@ -92,15 +82,15 @@ std::string PickleMachine::line() {
   constexpr size_t kLongest = 500;
   for (char c = 0; (c = static_cast<char>(number(1))) != '\n';) {
     text += c;
-    check(text.size() < kLongest, "a name is longer than ", kLongest);
+    check_pickle(text.size() < kLongest, "a name is longer than ", kLongest);
   }
-  check(is_utf8(text), "a name is not UTF-8");
+  check_pickle(is_utf8(text), "a name is not UTF-8");
   return text;
 }
 
 PickleNode* PickleMachine::top() {
   const size_t bottom = marks_.empty() ? 0 : marks_.back();
-  check(stack_.size() > bottom, "the stack is empty");
+  check_pickle(stack_.size() > bottom, "the stack is empty");
   return stack_.back();
 }
 
@@ -111,7 +101,7 @@ PickleNode* PickleMachine::pop() {
 }
 
 std::vector<PickleNode*> PickleMachine::pop_to_mark() {
-  check(!marks_.empty(), "there is no mark");
+  check_pickle(!marks_.empty(), "there is no mark");
   const auto first = stack_.begin() + static_cast<ptrdiff_t>(marks_.back());
   std::vector<PickleNode*> items(first, stack_.end());
   stack_.erase(first, stack_.end());
@@ -130,20 +120,20 @@ std::vector<PickleNode*> PickleMachine::pop_count(size_t count) {
 template <class Value>
 Value& PickleMachine::as(PickleNode* node, const char* expected) {
   Value* value = std::get_if<Value>(&node->value);
-  check(
+  check_pickle(
       value != nullptr, "should work on ", expected, ", got ", kind_of(*node));
   return *value;
 }
 
 void PickleMachine::append(const std::vector<PickleNode*>& items) {
   auto& list = as<PickleSequence>(top(), "a list");
-  check(!list.is_tuple, "should work on a list, got a tuple");
+  check_pickle(!list.is_tuple, "should work on a list, got a tuple");
   list.items.insert(list.items.end(), items.begin(), items.end());
 }
 
 void PickleMachine::set_items(const std::vector<PickleNode*>& items) {
   auto& dict = as<PickleDict>(top(), "a dict");
-  check(items.size() % 2 == 0, "a key has no value");
+  check_pickle(items.size() % 2 == 0, "a key has no value");
   for (size_t i = 0; i < items.size(); i += 2) {
     dict.items.emplace_back(items[i], items[i + 1]);
   }
@@ -163,7 +153,7 @@ void PickleMachine::build() {
   PickleNode* state = pop();
   as<PickleDict>(state, "a dict of attributes");
   auto& object = as<PickleDict>(top(), "an OrderedDict");
-  check(
+  check_pickle(
       object.kind == TorchDictKind::ordered,
       "should work on an OrderedDict, got another dict");
   object.attributes = state;
@@ -175,7 +165,7 @@ void PickleMachine::put(uint64_t index) {
 
 void PickleMachine::get(uint64_t index) {
   const auto place = memo_.find(index);
-  check(place != memo_.end(), "nothing was kept under ", index);
+  check_pickle(place != memo_.end(), "nothing was kept under ", index);
   push(place->second);
 }
 
@@ -287,7 +277,7 @@ bool PickleMachine::step_object(uint8_t opcode) {
       return true;
     case kProto: {
       const uint64_t protocol = number(1);
-      check(
+      check_pickle(
           protocol == 2,
           "pickle protocol ",
           protocol,
@@ -305,7 +295,7 @@ bool PickleMachine::step(uint8_t opcode) {
   }
   const bool known = step_constant(opcode) || step_container(opcode) ||
                      step_memo(opcode) || step_object(opcode);
-  check(known, "is none that torch.save writes");
+  check_pickle(known, "is none that torch.save writes");
   return true;
 }
 
@@ -318,7 +308,8 @@ const PickleNode* PickleMachine::run() {
       opcode = static_cast<uint8_t>(number(1));
     } while (step(opcode));
     const PickleNode* result = pop();
-    check(stack_.empty() && marks_.empty(), "values are left on the stack");
+    check_pickle(
+        stack_.empty() && marks_.empty(), "values are left on the stack");
     return result;
   } catch (const CheckpointError&) {
     throw; // of the archive: names the place itself

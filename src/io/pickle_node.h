@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/Storage.h>
+#include <c10/util/StringUtil.h>
 
 #include <ampkit/io/torch_value.h>
 
@@ -62,6 +63,14 @@ struct PickleNode {
 class PickleProblem : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+/// Throws PickleProblem with the joined `parts` unless `condition` holds.
+template <class... Parts>
+void check_pickle(bool condition, const Parts&... parts) {
+  if (!condition) {
+    throw PickleProblem(c10::str(parts...));
+  }
+}
 
 /// The nodes of one pickle; references stay valid while it lives.
 class PickleNodes {

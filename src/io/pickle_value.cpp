@@ -5,13 +5,6 @@
 namespace ampkit::io {
 namespace {
 
-template <class... Parts>
-void check(bool condition, const Parts&... parts) {
-  if (!condition) {
-    throw PickleProblem(c10::str(parts...));
-  }
-}
-
 // A mention takes two bytes in the pickle and a value of some 100 in memory.
 constexpr size_t kBytesForAnyPickle = size_t{64} << 20;
 constexpr size_t kBytesPerPickledByte = 100;
@@ -22,7 +15,7 @@ class Converter {
       : left_(kBytesForAnyPickle + kBytesPerPickledByte * pickle_size) {}
 
   TorchValue convert(const PickleNode& node) {
-    check(
+    check_pickle(
         ++level_ <= kMostPickleLevels,
         "values nest in more than ",
         kMostPickleLevels,
@@ -37,7 +30,7 @@ class Converter {
 
  private:
   void use(size_t bytes) {
-    check(
+    check_pickle(
         bytes <= left_,
         "the same values are mentioned so often that they would fill the "
         "memory");
@@ -80,12 +73,12 @@ class Converter {
   }
 
   TorchValue convert_held(const PickleGlobal& global) {
-    check(false, global.name, " is a class or function, not a value");
+    check_pickle(false, global.name, " is a class or function, not a value");
     return {};
   }
 
   TorchValue convert_held(const PickleStorage&) {
-    check(false, "there is a storage outside of a tensor");
+    check_pickle(false, "there is a storage outside of a tensor");
     return {};
   }
 
@@ -94,7 +87,7 @@ class Converter {
       return *number;
     }
     const auto* text = std::get_if<std::string>(&node.value);
-    check(
+    check_pickle(
         text != nullptr,
         "a key of a dict is ",
         kind_of(node),

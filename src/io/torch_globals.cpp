@@ -54,28 +54,21 @@ constexpr Advice kAdvice[] = {
     {"__main__.", "an object of the script: save its state_dict()"},
 };
 
-template <class... Parts>
-void check(bool condition, const Parts&... parts) {
-  if (!condition) {
-    throw PickleProblem(c10::str(parts...));
-  }
-}
-
 template <class Value>
 const Value& as(const PickleNode* node, const char* what) {
   const Value* value = std::get_if<Value>(&node->value);
-  check(value != nullptr, what, " is ", kind_of(*node));
+  check_pickle(value != nullptr, what, " is ", kind_of(*node));
   return *value;
 }
 
 std::vector<int64_t> integers(const PickleNode* node, const char* what) {
   std::vector<int64_t> result;
   const auto& items = as<PickleSequence>(node, what).items;
-  check(
+  check_pickle(
       items.size() <= kMostDimensions, what, " has ", items.size(), " numbers");
   for (const PickleNode* item : items) {
     const int64_t value = as<int64_t>(item, what);
-    check(value >= 0, what, " has the negative number ", value);
+    check_pickle(value >= 0, what, " has the negative number ", value);
     result.push_back(value);
   }
   return result;
@@ -91,7 +84,7 @@ struct Extent {
 /// What the tensor needs of its storage, in elements; throws if that, or the
 /// number of its elements, has no place in 63 bits.
 int64_t reach(const Extent& extent, int64_t element_size) {
-  check(
+  check_pickle(
       extent.sizes.size() == extent.strides.size(),
       "a tensor has ",
       extent.sizes.size(),
@@ -112,7 +105,7 @@ int64_t reach(const Extent& extent, int64_t element_size) {
         __builtin_mul_overflow(count, std::max<int64_t>(size, 1), &count);
   }
   overflow |= __builtin_add_overflow(last, 1, &last);
-  check(
+  check_pickle(
       !overflow,
       "a tensor of sizes ",
       c10::IntArrayRef(extent.sizes),
@@ -128,7 +121,7 @@ at::Tensor tensor_over(
   const auto element_size = static_cast<int64_t>(c10::elementSize(dtype));
   const int64_t needed = reach(extent, element_size);
   const int64_t held = static_cast<int64_t>(storage.nbytes()) / element_size;
-  check(
+  check_pickle(
       needed <= held,
       "a tensor needs ",
       needed,
@@ -140,16 +133,16 @@ at::Tensor tensor_over(
 
 /// The bits by which a tensor differs from its storage: conj, neg.
 at::Tensor with_metadata(at::Tensor tensor, const PickleDict& metadata) {
-  check(metadata.items.size() <= 2, "a tensor has unknown properties");
+  check_pickle(metadata.items.size() <= 2, "a tensor has unknown properties");
   for (const auto& [key, value] : metadata.items) {
     const auto& name = as<std::string>(key, "the name of a tensor's property");
-    check(
+    check_pickle(
         name == "conj" || name == "neg",
         "a tensor has the property '",
         name,
         "', which is unknown here");
     if (as<bool>(value, "a tensor's property")) {
-      check(
+      check_pickle(
           name == "neg" || tensor.is_complex(),
           "a tensor that is not complex is marked as conjugate");
       tensor = name == "conj" ? tensor._conj() : tensor._neg_view();
@@ -160,7 +153,7 @@ at::Tensor with_metadata(at::Tensor tensor, const PickleDict& metadata) {
 
 at::Tensor with_gradient(const at::Tensor& tensor, const PickleNode* flag) {
   const bool wanted = as<bool>(flag, "requires_grad");
-  check(
+  check_pickle(
       !wanted || tensor.is_floating_point() || tensor.is_complex(),
       "a tensor of integers requires a gradient");
   return wanted ? tensor.detach().requires_grad_(true) : tensor;
@@ -189,7 +182,7 @@ PickleNode* TorchGlobals::find(const std::string& name) {
       std::begin(kAdvice), std::end(kAdvice), [&](const Advice& item) {
         return name.starts_with(item.start);
       });
-  check(
+  check_pickle(
       false,
       name,
       " is not what a state dict is made of",
@@ -208,15 +201,15 @@ PickleNode* TorchGlobals::call(
   }
   const auto& items = arguments.items;
   if (function.name == kOrderedDict) {
-    check(items.empty(), "an OrderedDict takes no arguments here");
+    check_pickle(items.empty(), "an OrderedDict takes no arguments here");
     return nodes_.add(PickleDict{.items = {}, .kind = TorchDictKind::ordered});
   }
-  check(items.size() == 1, function.name, " takes one argument");
+  check_pickle(items.size() == 1, function.name, " takes one argument");
   if (function.name == kCounter) {
     return make_counter(as<PickleDict>(items[0], "the argument of a Counter"));
   }
-  check(function.name == kSize, function.name, " cannot be called");
-  check(
+  check_pickle(function.name == kSize, function.name, " cannot be called");
+  check_pickle(
       as<PickleSequence>(items[0], "the argument of torch.Size").is_tuple,
       "torch.Size takes a tuple, got a list");
   return items[0];
@@ -225,7 +218,8 @@ PickleNode* TorchGlobals::call(
 PickleNode* TorchGlobals::make_counter(const PickleDict& counts) {
   // Copies of one large dict are not bounded by the size of the pickle.
   counted_ += counts.items.size();
-  check(counted_ <= kMostCounted, "Counters of more than a million entries");
+  check_pickle(
+      counted_ <= kMostCounted, "Counters of more than a million entries");
   return nodes_.add(
       PickleDict{.items = counts.items, .kind = TorchDictKind::counter});
 }
@@ -234,7 +228,7 @@ PickleNode* TorchGlobals::rebuild_tensor(
     const PickleSequence& arguments, bool has_dtype) {
   const auto& items = arguments.items;
   const size_t least = has_dtype ? 7 : 6;
-  check(
+  check_pickle(
       items.size() == least || items.size() == least + 1,
       "a tensor takes ",
       least,
@@ -244,13 +238,14 @@ PickleNode* TorchGlobals::rebuild_tensor(
   const auto dtype = has_dtype
                          ? as<c10::ScalarType>(items[6], "a tensor's dtype")
                          : stored.dtype;
-  check(dtype != c10::ScalarType::Undefined, "a tensor's storage has no dtype");
+  check_pickle(
+      dtype != c10::ScalarType::Undefined, "a tensor's storage has no dtype");
   const Extent extent{
       as<int64_t>(items[1], "a tensor's offset"),
       integers(items[2], "a tensor's size"),
       integers(items[3], "a tensor's stride")};
-  check(extent.offset >= 0, "a tensor's offset is ", extent.offset);
-  check(
+  check_pickle(extent.offset >= 0, "a tensor's offset is ", extent.offset);
+  check_pickle(
       as<PickleDict>(items[5], "a tensor's hooks").items.empty(),
       "a tensor has hooks");
   if (dtype == c10::ScalarType::Bool) {
@@ -266,14 +261,14 @@ PickleNode* TorchGlobals::rebuild_tensor(
 
 PickleNode* TorchGlobals::rebuild_parameter(const PickleSequence& arguments) {
   const auto& items = arguments.items;
-  check(items.size() == 3, "a parameter takes 3 arguments");
+  check_pickle(items.size() == 3, "a parameter takes 3 arguments");
   const auto& data = as<at::Tensor>(items[0], "a parameter's data");
   return nodes_.add(with_gradient(data.detach(), items[1]));
 }
 
 PickleNode* TorchGlobals::load(const PickleSequence& id) {
   const auto& items = id.items;
-  check(
+  check_pickle(
       items.size() == 5 &&
           as<std::string>(items[0], "the kind of an outside value") ==
               "storage",
@@ -283,7 +278,7 @@ PickleNode* TorchGlobals::load(const PickleSequence& id) {
       type == kUntyped
           ? nullptr
           : find_torch_storage(type.substr(std::string("torch.").size()));
-  check(
+  check_pickle(
       type == kUntyped || dtype != nullptr, type, " is not a type of storage");
   const auto& key = as<std::string>(items[2], "the key of a storage");
   const int64_t count = as<int64_t>(items[4], "the size of a storage");
@@ -291,7 +286,7 @@ PickleNode* TorchGlobals::load(const PickleSequence& id) {
       dtype == nullptr ? 1 : c10::elementSize(dtype->type));
   c10::Storage storage = read(key);
   const auto held = static_cast<int64_t>(storage.nbytes());
-  check(
+  check_pickle(
       held % width == 0 && held / width == count,
       "storage '",
       key,
@@ -328,7 +323,7 @@ void TorchGlobals::check_booleans(const c10::Storage& storage) {
     const auto* last = first + storage.nbytes();
     const auto* wrong =
         std::find_if(first, last, [](uint8_t value) { return value > 1; });
-    check(
+    check_pickle(
         wrong == last,
         "a tensor of booleans has another byte than 0 and 1 at ",
         wrong - first);

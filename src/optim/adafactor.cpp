@@ -38,7 +38,7 @@ struct OptionTraits<AdafactorOptions> {
 
 namespace {
 
-enum Moment : size_t { kRowVar, kColVar, kVariance };
+enum StateIndex : size_t { kRowVar, kColVar, kVariance };
 
 double least_root(const AdafactorOptions& o, at::ScalarType dtype) {
   const double spacing = dtype == at::kDouble

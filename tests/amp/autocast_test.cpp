@@ -8,14 +8,11 @@
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
+#include "amp/autocast_state.h"
 #include "support/errors.h"
 
 namespace ampkit {
 namespace {
-
-bool autocast_on() {
-  return at::autocast::is_autocast_enabled(at::kCPU);
-}
 
 TEST(AutocastTest, MatrixProductsRunIn16BitsAndEndWithTheScope) {
   const auto a = torch::randn({4, 4});

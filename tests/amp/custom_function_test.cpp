@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
+#include "amp/autocast_state.h"
 #include "support/errors.h"
 
 namespace ampkit {
@@ -61,10 +62,6 @@ struct CustomFunctionTest : ::testing::Test {
   torch::Tensor x = torch::ones({2, 3}).requires_grad_();
   torch::Tensor weight = torch::ones({3, 4}).requires_grad_();
 };
-
-bool autocast_on() {
-  return at::autocast::is_autocast_enabled(at::kCPU);
-}
 
 TEST_F(CustomFunctionTest, BackwardOutsideTheRegionSeesTheDtypeOfForward) {
   torch::Tensor loss;

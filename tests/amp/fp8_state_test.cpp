@@ -1,16 +1,13 @@
 // What lives across steps: histories, scales, FP8 copies of weights.
 
-#include <limits>
-
 #include <ampkit/amp/fp8.h>
 
 #include "amp/fp8_support.h"
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 Fp8Options delayed(int64_t history = 4) {
   return {.recipe = Fp8Recipe::delayed, .amax_history_len = history};

@@ -1,18 +1,14 @@
 #include <ampkit/amp/fp8.h>
 
-#include <limits>
-
 #include <ampkit/amp/grad_scaler.h>
 
 #include "amp/fp8_state.h"
 #include "amp/fp8_support.h"
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 const Fp8Recipe kRecipes[] = {
     Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row_wise};

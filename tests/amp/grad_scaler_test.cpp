@@ -1,18 +1,15 @@
 #include <ampkit/amp/grad_scaler.h>
 
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include <torch/torch.h>
 
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 /// One fp32 weight [2] = {1, 2} under a stock SGD(lr = 1); the test sets its
 /// (scaled) gradient.

@@ -1,4 +1,5 @@
 #include "amp/layer_statistics.h"
+#include "support/float_limits.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,7 +8,6 @@ namespace ampkit {
 namespace {
 
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 void expect_equal(const TensorCounts& a, const TensorCounts& b) {
   EXPECT_EQ(a.elements, b.elements);

@@ -152,8 +152,8 @@ TEST(PrecisionControllerStateTest, NetworkWithoutLayersIsRefused) {
       PrecisionController{*nn::ReLU()}, c10::ValueError, "has no parameters");
 }
 
-struct Block : nn::Module {
-  Block() {
+struct ControlledBlock : nn::Module {
+  ControlledBlock() {
     norm1 = register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({32})));
     qkv = register_module("qkv", nn::Linear(32, 96));
     out = register_module("out", nn::Linear(32, 32));
@@ -179,13 +179,15 @@ struct Transformer : nn::Module {
     embedding = register_module("embedding", nn::Embedding(17, 32));
     blocks = register_module(
         "blocks",
-        nn::ModuleList(std::make_shared<Block>(), std::make_shared<Block>()));
+        nn::ModuleList(
+            std::make_shared<ControlledBlock>(),
+            std::make_shared<ControlledBlock>()));
     head = register_module("head", nn::Linear(32, 17));
   }
   at::Tensor forward(const at::Tensor& tokens) {
     auto x = embedding->forward(tokens);
     for (const auto& block : *blocks) {
-      x = torch::dropout(block->as<Block>()->forward(x), 0.1, true);
+      x = torch::dropout(block->as<ControlledBlock>()->forward(x), 0.1, true);
     }
     return head->forward(x);
   }

@@ -195,8 +195,8 @@ TEST(PrecisionPolicyTest, TaskPresetsRunWhatTheyNameInFloat32) {
   EXPECT_EQ(cv.rule("softmax.int", at::kCPU), OpRule::inputs);
 }
 
-struct Block : nn::Module {
-  Block() {
+struct PolicyBlock : nn::Module {
+  PolicyBlock() {
     mlp = register_module("mlp", nn::Sequential());
     mlp->push_back("c_fc", nn::Linear(8, 16));
     mlp->push_back("c_proj", nn::Linear(16, 8));
@@ -214,7 +214,7 @@ struct Block : nn::Module {
 };
 
 TEST(PrecisionPolicyTest, NlpFindsTheFeedForwardOutputAndSaysWhichLineDid) {
-  Block block;
+  PolicyBlock block;
   const auto policy = PrecisionPolicy::preset("nlp");
   const auto options = policy.bind(block);
   const Autocast autocast(torch::kCPU, torch::kBFloat16, options);
@@ -231,7 +231,7 @@ TEST(PrecisionPolicyTest, NlpFindsTheFeedForwardOutputAndSaysWhichLineDid) {
 }
 
 TEST(PrecisionPolicyTest, OnlyOptionalPatternsMayMatchNothing) {
-  Block block;
+  PolicyBlock block;
   PrecisionPolicy policy;
   policy.modules.set({.pattern = "decoder", .optional = true});
   EXPECT_NO_THROW(policy.bind(block));
@@ -241,7 +241,7 @@ TEST(PrecisionPolicyTest, OnlyOptionalPatternsMayMatchNothing) {
 }
 
 TEST(PrecisionPolicyTest, RuleThatALaterOneOverridesIsNotInUse) {
-  Block block;
+  PolicyBlock block;
   ModulePolicy policy;
   policy.set("mlp", at::kFloat).set("", at::kHalf).set("norm", at::kFloat);
   const auto uses = policy.uses(policy.bind(block));

@@ -1,17 +1,14 @@
 #pragma once
 
-#include <limits>
 #include <memory>
 
 #include <ampkit/amp/grad_scaler.h>
 #include <torch/torch.h>
 
 #include "amp/host_value.h"
+#include "support/float_limits.h"
 
 namespace ampkit {
-
-inline constexpr float kInf = std::numeric_limits<float>::infinity();
-inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 /// Whether a test runs the code for the CPU, where all is known at once, or
 /// that for devices, where nothing is.

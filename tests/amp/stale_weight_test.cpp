@@ -19,7 +19,7 @@ namespace nn = torch::nn;
 using torch::Tensor;
 
 /// A network as a user may have it, and an input.
-struct Network {
+struct TwoLayers {
   std::string name;
   std::vector<Tensor> parameters;
   Tensor input;
@@ -29,7 +29,7 @@ struct Network {
 };
 
 template <class Holder>
-Network of_module(
+TwoLayers of_module(
     const std::string& name, Holder module, at::IntArrayRef input) {
   return {
       name,
@@ -51,7 +51,7 @@ torch::jit::Module loaded_script() {
   return torch::jit::load(file);
 }
 
-Network functional(
+TwoLayers functional(
     const std::string& name,
     at::IntArrayRef weight,
     at::IntArrayRef input,
@@ -62,9 +62,9 @@ Network functional(
           }};
 }
 
-std::vector<Network> networks() {
+std::vector<TwoLayers> networks() {
   torch::manual_seed(1);
-  std::vector<Network> result{
+  std::vector<TwoLayers> result{
       functional(
           "mm", {4, 4}, {2, 4}, [](auto& x, auto& w) { return x.mm(w); }),
       functional(
@@ -139,11 +139,11 @@ std::vector<Network> networks() {
 /// Something that gives every parameter other values.
 struct Change {
   std::string name;
-  std::function<void(const Network&)> apply;
+  std::function<void(const TwoLayers&)> apply;
 };
 
 void each_under_no_grad(
-    const Network& network, const std::function<void(Tensor&)>& change) {
+    const TwoLayers& network, const std::function<void(Tensor&)>& change) {
   const torch::NoGradGuard no_grad;
   for (auto parameter : network.parameters) {
     change(parameter);
@@ -151,7 +151,7 @@ void each_under_no_grad(
 }
 
 template <class Optimizer, class Options>
-void optimizer_step(const Network& network, const Options& options) {
+void optimizer_step(const TwoLayers& network, const Options& options) {
   Optimizer optimizer(network.parameters, options);
   network.run().to(torch::kFloat).square().sum().backward();
   optimizer.step();
@@ -161,37 +161,37 @@ void optimizer_step(const Network& network, const Options& options) {
 std::vector<Change> changes() {
   return {
       {"add_",
-       [](const Network& network) {
+       [](const TwoLayers& network) {
          each_under_no_grad(network, [](Tensor& p) { p.add_(1); });
        }},
       {"averages swapped in with copy_",
-       [](const Network& network) {
+       [](const TwoLayers& network) {
          each_under_no_grad(
              network, [](Tensor& p) { p.copy_(p.clone().mul_(0.5)); });
        }},
       {"averages swapped in with set_data",
-       [](const Network& network) {
+       [](const TwoLayers& network) {
          each_under_no_grad(
              network, [](Tensor& p) { p.set_data(p.detach() * 0.5); });
        }},
       {"add_ on detach()",
-       [](const Network& network) {
+       [](const TwoLayers& network) {
          each_under_no_grad(network, [](Tensor& p) { p.detach().add_(1); });
        }},
       // Writes to `.data()`, which leaves the version of the weight alone.
       {"step of torch::optim::SGD",
-       [](const Network& network) {
+       [](const TwoLayers& network) {
          optimizer_step<torch::optim::SGD>(
              network, torch::optim::SGDOptions(0.5));
        }},
-      {"step of torch::optim::AdamW", [](const Network& network) {
+      {"step of torch::optim::AdamW", [](const TwoLayers& network) {
          optimizer_step<torch::optim::AdamW>(
              network, torch::optim::AdamWOptions(0.5));
        }}};
 }
 
 /// What the weights of now give, with no cache that could be stale.
-Tensor fresh(const Network& network) {
+Tensor fresh(const TwoLayers& network) {
   Autocast autocast(torch::kCPU, torch::kBFloat16, {.cache_enabled = false});
   return network.run();
 }
@@ -200,7 +200,7 @@ Tensor fresh(const Network& network) {
 // weights gave in a region that is still in force.
 void for_every_network_and_change(
     const std::function<
-        void(const Network&, const std::function<void()>& change)>& check) {
+        void(const TwoLayers&, const std::function<void()>& change)>& check) {
   for (const auto& change : changes()) {
     for (const auto& network : networks()) {
       SCOPED_TRACE(network.name + ", " + change.name);
@@ -210,14 +210,15 @@ void for_every_network_and_change(
 }
 
 TEST(StaleWeightTest, ChangeInsideARegionIsSeenAtOnce) {
-  for_every_network_and_change([](const Network& network, const auto& change) {
-    Autocast autocast(torch::kCPU, torch::kBFloat16);
-    const auto before = network.run();
-    change();
-    const auto after = network.run();
-    EXPECT_FALSE(after.equal(before));
-    EXPECT_TRUE(after.equal(fresh(network)));
-  });
+  for_every_network_and_change(
+      [](const TwoLayers& network, const auto& change) {
+        Autocast autocast(torch::kCPU, torch::kBFloat16);
+        const auto before = network.run();
+        change();
+        const auto after = network.run();
+        EXPECT_FALSE(after.equal(before));
+        EXPECT_TRUE(after.equal(fresh(network)));
+      });
 }
 
 // The copies of an evaluation have no gradient that would pass them.
@@ -244,39 +245,41 @@ TEST(StaleWeightTest, EvaluationInATrainingRegionSeesEachStep) {
 }
 
 TEST(StaleWeightTest, ChangeBetweenTwoRegionsIsSeen) {
-  for_every_network_and_change([](const Network& network, const auto& change) {
-    Tensor before;
-    {
-      Autocast autocast(torch::kCPU, torch::kBFloat16);
-      before = network.run();
-    }
-    change();
-    Autocast autocast(torch::kCPU, torch::kBFloat16);
-    const auto after = network.run();
-    EXPECT_FALSE(after.equal(before));
-    EXPECT_TRUE(after.equal(fresh(network)));
-  });
+  for_every_network_and_change(
+      [](const TwoLayers& network, const auto& change) {
+        Tensor before;
+        {
+          Autocast autocast(torch::kCPU, torch::kBFloat16);
+          before = network.run();
+        }
+        change();
+        Autocast autocast(torch::kCPU, torch::kBFloat16);
+        const auto after = network.run();
+        EXPECT_FALSE(after.equal(before));
+        EXPECT_TRUE(after.equal(fresh(network)));
+      });
 }
 
 // The outer region keeps the cache alive between the inner ones.
 TEST(StaleWeightTest, ChangeBetweenTwoRegionsInsideAThirdIsSeen) {
-  for_every_network_and_change([](const Network& network, const auto& change) {
-    Autocast outer(torch::kCPU, torch::kBFloat16);
-    Tensor before;
-    {
-      Autocast autocast(torch::kCPU, torch::kBFloat16);
-      before = network.run();
-    }
-    change();
-    Autocast autocast(torch::kCPU, torch::kBFloat16);
-    const auto after = network.run();
-    EXPECT_FALSE(after.equal(before));
-    EXPECT_TRUE(after.equal(fresh(network)));
-  });
+  for_every_network_and_change(
+      [](const TwoLayers& network, const auto& change) {
+        Autocast outer(torch::kCPU, torch::kBFloat16);
+        Tensor before;
+        {
+          Autocast autocast(torch::kCPU, torch::kBFloat16);
+          before = network.run();
+        }
+        change();
+        Autocast autocast(torch::kCPU, torch::kBFloat16);
+        const auto after = network.run();
+        EXPECT_FALSE(after.equal(before));
+        EXPECT_TRUE(after.equal(fresh(network)));
+      });
 }
 
 // Five steps; a region each, or one around all of them.
-std::vector<Tensor> trained(const Network& network, bool one_region) {
+std::vector<Tensor> trained(const TwoLayers& network, bool one_region) {
   torch::optim::SGD sgd(
       network.parameters, torch::optim::SGDOptions(0.1).momentum(0.9));
   std::optional<Autocast> around;

@@ -1,7 +1,6 @@
 // Fp8Options::reduce_amax over a process group: two ranks, as threads.
 
 #include <future>
-#include <limits>
 
 #include <ampkit/amp/fp8.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -9,13 +8,12 @@
 #include "amp/fp8_support.h"
 #include "dist/process_group_gloo.h"
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit {
 namespace {
 
 constexpr int kRanks = 2;
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 using c10d::ProcessGroupGloo;
 

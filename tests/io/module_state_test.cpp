@@ -54,8 +54,8 @@ void expect_unchanged(
 }
 
 /// Two Linears that share one weight, as an embedding and its output do.
-struct TiedImpl : torch::nn::Module {
-  TiedImpl() {
+struct TiedParameters : torch::nn::Module {
+  TiedParameters() {
     weight = register_parameter("weight", torch::ones({2, 2}));
     register_parameter("output", weight);
   }
@@ -160,7 +160,7 @@ TEST(ModuleStateTest, ConvertsFloatingDtypesOnlyWhenAsked) {
 }
 
 TEST(ModuleStateTest, OneNameOfATiedParameterIsEnough) {
-  TiedImpl module;
+  TiedParameters module;
   StateDict state;
   state.set("output", torch::full({2, 2}, 3.0));
   load_module_state(module, state);
@@ -172,7 +172,7 @@ TEST(ModuleStateTest, OneNameOfATiedParameterIsEnough) {
 }
 
 TEST(ModuleStateTest, NamesOfATiedParameterMustAgree) {
-  TiedImpl module;
+  TiedParameters module;
   const auto nan =
       torch::full({2, 2}, std::numeric_limits<double>::quiet_NaN());
   StateDict state;

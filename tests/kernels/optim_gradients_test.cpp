@@ -1,23 +1,14 @@
 #include "kernels/optim_gradients.h"
 
-#include <limits>
-
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "kernels/float_type.h"
 #include "kernels/optim_targets.h"
+#include "support/float_limits.h"
 
 namespace ampkit::kernels {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-Float type_of(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kHalf       ? Float::fp16
-         : tensor.scalar_type() == at::kBFloat16 ? Float::bf16
-                                                 : Float::fp32;
-}
 
 GradientSums inspect(const at::Tensor& grad) {
   return inspect_gradient(

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "kernels/float_type.h"
 #include "kernels/optim_adafactor.h"
 #include "kernels/optim_adagrad.h"
 #include "kernels/optim_adam.h"
@@ -18,12 +19,6 @@
 
 namespace ampkit::kernels {
 namespace {
-
-Float type_of(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kHalf       ? Float::fp16
-         : tensor.scalar_type() == at::kBFloat16 ? Float::bf16
-                                                 : Float::fp32;
-}
 
 constexpr float kGradFactor = 0.25F;
 

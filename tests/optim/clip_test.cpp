@@ -1,17 +1,14 @@
 #include <ampkit/optim/clip.h>
 
 #include <cmath>
-#include <limits>
 
 #include <torch/torch.h>
 
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit::optim {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 at::Tensor with_grad(const at::Tensor& grad) {
   auto parameter = torch::zeros_like(grad).requires_grad_();

@@ -1,19 +1,15 @@
 // What every optimizer must do, in every dtype and with both kernels; the names
 // are those of the symptoms of optimizers that don't (docs/symptoms.md).
 
-#include <limits>
-
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
 
 #include "optim/all_optimizers.h"
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit::optim {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 using Param = std::tuple<OptimizerCase, at::ScalarType, Kernel>;
 

@@ -1,7 +1,5 @@
 // What AdamW and SGD refuse, and that they change nothing then.
 
-#include <limits>
-
 #include <ampkit/optim/adafactor.h>
 #include <ampkit/optim/adagrad.h>
 #include <ampkit/optim/adam.h>
@@ -13,20 +11,12 @@
 #include <ampkit/optim/sgd.h>
 #include <torch/torch.h>
 
+#include "optim/parameters.h"
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit::optim {
 namespace {
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-at::Tensor parameter(at::Tensor values) {
-  return values.requires_grad_();
-}
-
-void set_grad(const at::Tensor& parameter, const at::Tensor& grad) {
-  parameter.mutable_grad() = grad;
-}
 
 TEST(FusedOptimizerErrors, SparseGradientIsRefusedByNameAndNothingMoves) {
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 2).sparse(true));

@@ -1,7 +1,6 @@
 // What AdamW and SGD share: groups, names, masters, gradients, skipped steps.
 
 #include <functional>
-#include <limits>
 
 #include <ATen/Parallel.h>
 #include <ampkit/optim/adam.h>
@@ -10,21 +9,12 @@
 #include <ampkit/optim/sgd.h>
 #include <torch/torch.h>
 
+#include "optim/parameters.h"
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit::optim {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-at::Tensor parameter(at::Tensor values) {
-  return values.requires_grad_();
-}
-
-void set_grad(const at::Tensor& parameter, const at::Tensor& grad) {
-  parameter.mutable_grad() = grad;
-}
 
 /// Kernels x dtypes of parameters.
 class KernelsAndDtypes

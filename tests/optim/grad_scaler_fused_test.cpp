@@ -1,4 +1,3 @@
-#include <limits>
 
 #include <ampkit/amp/autocast.h>
 #include <ampkit/amp/grad_scaler.h>
@@ -8,14 +7,13 @@
 
 #include "optim/synchronisation_counter.h"
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
 /// Two fp32 weights, 7 and 3 elements, the same in every world.
-struct World {
+struct FusedStepWorld {
   std::vector<torch::Tensor> weights{
       torch::arange(1, 8, torch::kFloat).requires_grad_(),
       torch::full({3}, -2.0F).requires_grad_()};
@@ -30,7 +28,7 @@ struct World {
 };
 
 StepResult iterate(
-    World& world,
+    FusedStepWorld& world,
     torch::optim::Optimizer& optimizer,
     bool unscale_first,
     bool overflow) {
@@ -51,8 +49,8 @@ class FusedStepMatrix
 
 TEST_P(FusedStepMatrix, GivesTheWeightsOfTheStockOptimizer) {
   const auto [kernel, unscale_first, overflow] = GetParam();
-  World ours;
-  World theirs;
+  FusedStepWorld ours;
+  FusedStepWorld theirs;
   optim::SGD sgd(ours.weights, {.lr = 0.5, .momentum = 0.9, .kernel = kernel});
   torch::optim::SGD stock(
       theirs.weights, torch::optim::SGDOptions(0.5).momentum(0.9));
@@ -79,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
         ::testing::Bool()));
 
 TEST(GradScalerFusedTest, LeavesTheGradientsUnwritten) {
-  World world;
+  FusedStepWorld world;
   optim::SGD sgd(world.weights, {.lr = 0.5});
   iterate(world, sgd, false, false);
   EXPECT_TRUE(
@@ -120,7 +118,7 @@ TEST(GradScalerFusedTest, Fp16GradientOverflowSkipsAndKeepsMasters) {
 }
 
 TEST(GradScalerFusedTest, NormalPathReadsNothingBackToTheHost) {
-  World world;
+  FusedStepWorld world;
   optim::AdamW adamw(world.weights); // LibTorch's CPU kernel reads the step
   GradScaler scaler;
   iterate(world, adamw, false, false);

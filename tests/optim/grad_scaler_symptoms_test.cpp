@@ -3,7 +3,6 @@
 
 #include <ampkit/amp/grad_scaler.h>
 
-#include <limits>
 #include <memory>
 
 #include <ampkit/optim/adamw.h>
@@ -14,12 +13,10 @@
 #include "amp/host_value.h"
 #include "optim/synchronisation_counter.h"
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 enum class Kind { stock, ampkit_stock_kernel, ampkit_highway };
 

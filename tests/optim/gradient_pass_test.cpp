@@ -2,16 +2,13 @@
 
 #include "optim/gradient_pass.h"
 
-#include <limits>
-
 #include <torch/torch.h>
 
 #include "support/errors.h"
+#include "support/float_limits.h"
 
 namespace ampkit::optim {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<Work> works_of(const std::vector<at::Tensor>& grads) {
   static ParameterRecord record; // nothing in it matters here

@@ -13,11 +13,11 @@ namespace ampkit::optim {
 namespace {
 
 /// A linear layer of `dtype` under AdamW; each step has its own gradient.
-struct World {
+struct StateWorld {
   torch::nn::Linear module;
   AdamW adamw;
 
-  explicit World(at::ScalarType dtype, AdamWOptions options = {.lr = 0.01})
+  explicit StateWorld(at::ScalarType dtype, AdamWOptions options = {.lr = 0.01})
       : module(make(dtype)), adamw(named(*module), options) {}
 
   static torch::nn::Linear make(at::ScalarType dtype) {
@@ -78,12 +78,12 @@ bool same(const io::StateDict& a, const io::StateDict& b) {
 class OptimizerStateDtypes : public ::testing::TestWithParam<at::ScalarType> {};
 
 TEST_P(OptimizerStateDtypes, ResumedRunEqualsTheUninterruptedToTheLastBit) {
-  World whole(GetParam());
+  StateWorld whole(GetParam());
   whole.steps(0, 10);
-  World first(GetParam());
+  StateWorld first(GetParam());
   first.steps(0, 6);
   const auto state = frozen(first.adamw.state_dict());
-  World second(GetParam(), {.lr = 0.5});
+  StateWorld second(GetParam(), {.lr = 0.5});
   second.step(99); // state that must be replaced
   {
     const torch::NoGradGuard no_grad;
@@ -102,10 +102,10 @@ TEST_P(OptimizerStateDtypes, ResumedRunEqualsTheUninterruptedToTheLastBit) {
 }
 
 TEST_P(OptimizerStateDtypes, ModelMayBeLoadedBeforeOrAfterTheOptimizer) {
-  World first(GetParam());
+  StateWorld first(GetParam());
   first.steps(0, 4);
   const auto state = frozen(first.adamw.state_dict());
-  World second(GetParam());
+  StateWorld second(GetParam());
   second.step(99);
   second.adamw.load_state_dict(state);
   const torch::NoGradGuard no_grad;
@@ -118,11 +118,11 @@ TEST_P(OptimizerStateDtypes, ModelMayBeLoadedBeforeOrAfterTheOptimizer) {
 }
 
 TEST_P(OptimizerStateDtypes, TorchSaveAndLoadCarryEverything) {
-  World first(GetParam());
+  StateWorld first(GetParam());
   first.steps(0, 3);
   std::stringstream stream;
   torch::save(static_cast<torch::optim::Optimizer&>(first.adamw), stream);
-  World second(GetParam(), {.lr = 0.7});
+  StateWorld second(GetParam(), {.lr = 0.7});
   torch::load(static_cast<torch::optim::Optimizer&>(second.adamw), stream);
   EXPECT_TRUE(same(second.adamw.state_dict(), first.adamw.state_dict()));
 }
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& tested) { return std::string(toString(tested.param)); });
 
 TEST(OptimizerStateTest, StepCountsOfLowPrecisionRunsAreNotRounded) {
-  World world(at::kBFloat16);
+  StateWorld world(at::kBFloat16);
   world.step(0);
   auto state = frozen(world.adamw.state_dict());
   for (const int64_t steps : {10001, 16777217}) {
@@ -146,7 +146,7 @@ TEST(OptimizerStateTest, StepCountsOfLowPrecisionRunsAreNotRounded) {
 }
 
 TEST(OptimizerStateTest, MissingMastersAreMadeFromTheParameters) {
-  World world(at::kHalf);
+  StateWorld world(at::kHalf);
   world.steps(0, 2);
   const auto saved = frozen(world.adamw.state_dict());
   io::StateDict without;
@@ -186,7 +186,7 @@ TEST(OptimizerStateTest, SgdKeepsItsBuffersAndNoneWithoutMomentum) {
 
 /// Loading `state` fails with all `texts` and leaves `world` as it is.
 void expect_refused(
-    World& world,
+    StateWorld& world,
     const io::StateDict& state,
     const std::vector<std::string>& texts) {
   const auto before = frozen(world.adamw.state_dict());
@@ -204,7 +204,7 @@ void expect_refused(
 TEST(OptimizerStateErrors, AnotherModelsStateIsRefusedByNameAndShape) {
   torch::nn::Linear other(2, 2);
   AdamW adamw(named(*other));
-  World world(at::kFloat);
+  StateWorld world(at::kFloat);
   world.step(0);
   expect_refused(
       world,
@@ -218,7 +218,7 @@ TEST(OptimizerStateErrors, AnotherModelsStateIsRefusedByNameAndShape) {
 }
 
 TEST(OptimizerStateErrors, AnotherKindOrNumberOfGroupsIsRefused) {
-  World world(at::kFloat);
+  StateWorld world(at::kFloat);
   SGD sgd(named(*world.module));
   expect_refused(world, sgd.state_dict(), {"it is of SGD, not of AdamW"});
   AdamW two({
@@ -229,7 +229,7 @@ TEST(OptimizerStateErrors, AnotherKindOrNumberOfGroupsIsRefused) {
 }
 
 TEST(OptimizerStateErrors, MomentsOfAnotherDtypeOrMissingOnesAreRefused) {
-  World world(at::kBFloat16);
+  StateWorld world(at::kBFloat16);
   world.step(0);
   auto state = frozen(world.adamw.state_dict());
   state.set(
@@ -250,9 +250,9 @@ TEST(OptimizerStateErrors, MomentsOfAnotherDtypeOrMissingOnesAreRefused) {
 }
 
 TEST(OptimizerStateErrors, StateOfParametersInAnotherDtypeIsRefused) {
-  World bf16(at::kBFloat16);
+  StateWorld bf16(at::kBFloat16);
   bf16.step(0);
-  World fp32(at::kFloat);
+  StateWorld fp32(at::kFloat);
   expect_refused(
       fp32,
       bf16.adamw.state_dict(),
@@ -260,7 +260,7 @@ TEST(OptimizerStateErrors, StateOfParametersInAnotherDtypeIsRefused) {
 }
 
 TEST(OptimizerStateErrors, UnknownEntriesAndBadOptionsAreRefused) {
-  World world(at::kFloat);
+  StateWorld world(at::kFloat);
   world.step(0);
   auto state = frozen(world.adamw.state_dict());
   state.set("state.weight.momentum_buffer", torch::ones({3, 5}));
@@ -271,7 +271,7 @@ TEST(OptimizerStateErrors, UnknownEntriesAndBadOptionsAreRefused) {
 }
 
 TEST(OptimizerStateErrors, ArchivesOfTorchOptimizersAreRefused) {
-  World world(at::kFloat);
+  StateWorld world(at::kFloat);
   torch::optim::AdamW stock(
       world.module->parameters(), torch::optim::AdamWOptions(1e-3));
   std::stringstream stream;

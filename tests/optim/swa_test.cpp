@@ -9,7 +9,7 @@
 namespace ampkit::optim {
 namespace {
 
-void fill(torch::nn::Linear& module, double value) {
+void set_weights(torch::nn::Linear& module, double value) {
   const torch::NoGradGuard no_grad;
   module->weight.fill_(value);
   module->bias.fill_(value);
@@ -19,7 +19,7 @@ TEST(SwaTest, EveryUpdateCountsTheSame) {
   torch::nn::Linear module(2, 1);
   StochasticWeightAverage swa(*module);
   for (const double value : {1.0, 3.0, 8.0, 4.0}) {
-    fill(module, value);
+    set_weights(module, value);
     swa.update();
   }
   const auto state = swa.state_dict();
@@ -31,11 +31,11 @@ TEST(SwaTest, AveragesOf16BitWeightsMoveByLessThanTheirUlp) {
   torch::nn::Linear module(2, 1);
   module->to(at::kBFloat16);
   StochasticWeightAverage swa(*module);
-  fill(module, 1);
+  set_weights(module, 1);
   for (int i = 0; i < 999; ++i) {
     swa.update();
   }
-  fill(module, 2);
+  set_weights(module, 2);
   swa.update();
   const auto state = swa.state_dict();
   EXPECT_NEAR(state.tensor("average.weight")[0][0].item<float>(), 1.001, 1e-6);

@@ -11,11 +11,11 @@ namespace {
 
 /// A linear layer under an optimizer; each step has its own gradient.
 template <class Optimizer>
-struct World {
+struct SavedRun {
   torch::nn::Linear module;
   Optimizer optimizer;
 
-  World(at::ScalarType dtype, typename Optimizer::Options options)
+  SavedRun(at::ScalarType dtype, typename Optimizer::Options options)
       : module(make(dtype)), optimizer(named(*module), options) {}
 
   static torch::nn::Linear make(at::ScalarType dtype) {
@@ -40,11 +40,11 @@ struct World {
 template <class Optimizer>
 void expect_same_end(
     at::ScalarType dtype, typename Optimizer::Options options) {
-  World<Optimizer> whole(dtype, options);
+  SavedRun<Optimizer> whole(dtype, options);
   whole.steps(0, 6);
-  World<Optimizer> first(dtype, options);
+  SavedRun<Optimizer> first(dtype, options);
   first.steps(0, 3);
-  World<Optimizer> second(dtype, {.lr = 77});
+  SavedRun<Optimizer> second(dtype, {.lr = 77});
   load_torch_state_dict(second.optimizer, to_torch_state_dict(first.optimizer));
   EXPECT_EQ(second.optimizer.options().lr, options.lr);
   const torch::NoGradGuard no_grad;
@@ -102,10 +102,10 @@ io::TorchDict with_names(
 }
 
 TEST(TorchOptimStateTest, NamesOfTheFileGoBeforeItsOrder) {
-  World<AdamW> first(at::kFloat, {});
+  SavedRun<AdamW> first(at::kFloat, {});
   first.steps(0, 1);
   const auto state = to_torch_state_dict(first.optimizer);
-  World<AdamW> second(at::kFloat, {});
+  SavedRun<AdamW> second(at::kFloat, {});
   // Shapes [3, 5] and [3] change places.
   EXPECT_ERROR(
       load_torch_state_dict(
@@ -120,7 +120,7 @@ TEST(TorchOptimStateTest, NamesOfTheFileGoBeforeItsOrder) {
 }
 
 TEST(TorchOptimStateTest, MastersThatAreMissingAreMadeFromTheParameters) {
-  World<AdamW> first(at::kBFloat16, {});
+  SavedRun<AdamW> first(at::kBFloat16, {});
   first.steps(0, 3);
   auto state = to_torch_state_dict(first.optimizer);
   io::TorchDict bare;
@@ -137,7 +137,7 @@ TEST(TorchOptimStateTest, MastersThatAreMissingAreMadeFromTheParameters) {
     bare.set(number, kept);
   }
   state.set("state", bare);
-  World<AdamW> second(at::kBFloat16, {});
+  SavedRun<AdamW> second(at::kBFloat16, {});
   load_torch_state_dict(second.optimizer, state);
   second.steps(3, 4);
   const auto master = second.optimizer.master(second.module->weight);
@@ -147,7 +147,7 @@ TEST(TorchOptimStateTest, MastersThatAreMissingAreMadeFromTheParameters) {
 
 // torch::optim::Adam of C++ loads such a file in silence.
 TEST(TorchOptimStateTest, FileOfAnotherModelIsRefusedNamingTheParameter) {
-  World<AdamW> small(at::kFloat, {});
+  SavedRun<AdamW> small(at::kFloat, {});
   small.steps(0, 1);
   torch::nn::Linear layer(2, 2);
   AdamW other(named(*layer), {.lr = 0.5});
@@ -162,7 +162,7 @@ TEST(TorchOptimStateTest, FileOfAnotherModelIsRefusedNamingTheParameter) {
 }
 
 TEST(TorchOptimStateTest, AllThatDoesNotFitIsListed) {
-  World<AdamW> world(at::kFloat, {});
+  SavedRun<AdamW> world(at::kFloat, {});
   const auto state = to_torch_state_dict(world.optimizer);
   io::TorchDict group = state.at("param_groups").items()[0].dict();
   group.set("lr", "fast");

@@ -9,7 +9,7 @@ namespace {
 
 // checkpoint_save IN OUT: the tensors of a safetensors file and a few scalars,
 // as a checkpoint of ampkit.
-void save(std::span<const std::string> args) {
+void save_checkpoint(std::span<const std::string> args) {
   TORCH_CHECK(args.size() == 2, "usage: checkpoint_save IN OUT");
   io::StateDict state;
   state.set("step", 3);
@@ -20,7 +20,7 @@ void save(std::span<const std::string> args) {
   io::save_checkpoint(args[1], state, {{"epoch", "2"}});
 }
 
-const Command kSave{"checkpoint_save", save};
+const Command kCheckpointSave{"checkpoint_save", save_checkpoint};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -75,7 +75,7 @@ void in_region(const std::string& name, const Work& work) {
 
 // custom_function FOLDER: from cases.json and in.safetensors to out.json and
 // out.safetensors.
-void run_cases(std::span<const std::string> args) {
+void run_custom_function(std::span<const std::string> args) {
   set_cpu_16bit(Cpu16Bit::native); // the kernels that Python has
   const io::SafetensorsReader inputs(args[0] + "/in.safetensors");
   io::NamedTensors outputs;
@@ -105,7 +105,7 @@ void run_cases(std::span<const std::string> args) {
   write_json(args[0] + "/out.json", result);
 }
 
-const Command kCustomFunction{"custom_function", run_cases};
+const Command kCustomFunction{"custom_function", run_custom_function};
 
 } // namespace
 } // namespace ampkit::oracle

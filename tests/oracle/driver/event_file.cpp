@@ -12,7 +12,7 @@ namespace {
 // event_file DIRECTORY EVENTS.json: a file of the scalars and texts listed as
 // {"purge_step": n or null, "scalars": [[tag, value, step], ...],
 //  "texts": [[tag, text, step], ...]}; a value may be the text "nan" or "inf".
-void write(std::span<const std::string> args) {
+void write_event_file(std::span<const std::string> args) {
   TORCH_CHECK(args.size() == 2, "usage: event_file DIRECTORY EVENTS.json");
   const auto events = read_json(args[1]);
   io::EventFileOptions options;
@@ -35,7 +35,7 @@ void write(std::span<const std::string> args) {
   }
 }
 
-const Command kWrite{"event_file", write};
+const Command kEventFile{"event_file", write_event_file};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-torch::Dtype dtype_of(const std::string& name) {
+torch::Dtype fp8_dtype(const std::string& name) {
   TORCH_CHECK_VALUE(name == "e4m3" || name == "e5m2", "unknown dtype ", name);
   return name == "e4m3" ? torch::kFloat8_e4m3fn : torch::kFloat8_e5m2;
 }
@@ -42,7 +42,7 @@ Fp8Options options_of(const json& settings) {
 // fp8_quantize e4m3|e5m2 INPUT OUTPUT: each tensor of INPUT by its own scale
 // and by 1, as bytes.
 void quantize(std::span<const std::string> args) {
-  const auto dtype = dtype_of(args[0]);
+  const auto dtype = fp8_dtype(args[0]);
   const io::SafetensorsReader inputs(args[1]);
   io::NamedTensors outputs;
   const auto add = [&](const std::string& name,
@@ -98,8 +98,8 @@ void run_linear(std::span<const std::string> args) {
   io::save_safetensors(args[2], outputs);
 }
 
-const Command kQuantize{"fp8_quantize", quantize};
-const Command kLinear{"fp8_linear", run_linear};
+const Command kFp8Quantize{"fp8_quantize", quantize};
+const Command kFp8Linear{"fp8_linear", run_linear};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -9,7 +9,7 @@
 namespace ampkit::oracle {
 namespace {
 
-zoo::GptOptions parse(const nlohmann::json& json) {
+zoo::GptOptions gpt_options(const nlohmann::json& json) {
   return {
       .vocabulary = json.at("vocabulary"),
       .width = json.at("width"),
@@ -21,9 +21,9 @@ zoo::GptOptions parse(const nlohmann::json& json) {
 
 // gpt OPTIONS WEIGHTS TOKENS OUTPUT: logits, loss and gradients with the
 // weights of transformers.
-void run(std::span<const std::string> args) {
+void run_gpt(std::span<const std::string> args) {
   TORCH_CHECK(args.size() == 4, "usage: gpt OPTIONS WEIGHTS TOKENS OUTPUT");
-  zoo::Gpt gpt(parse(read_json(args[0])));
+  zoo::Gpt gpt(gpt_options(read_json(args[0])));
   io::StateDict weights;
   for (const auto& [name, tensor] : io::load_safetensors(args[1])) {
     weights.set(name, tensor);
@@ -40,7 +40,7 @@ void run(std::span<const std::string> args) {
   io::save_safetensors(args[3], result);
 }
 
-const Command kGpt{"gpt", run};
+const Command kGpt{"gpt", run_gpt};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -238,10 +238,10 @@ void write_state(std::span<const std::string> args) {
   write_json(args[0], result);
 }
 
-const Command kSequences{"grad_scaler", run_sequences};
-const Command kRules{"grad_scaler_rules", run_rules};
-const Command kSteps{"grad_scaler_steps", run_steps};
-const Command kState{"grad_scaler_state", write_state};
+const Command kScalerSequences{"grad_scaler", run_sequences};
+const Command kScalerRules{"grad_scaler_rules", run_rules};
+const Command kScalerSteps{"grad_scaler_steps", run_steps};
+const Command kScalerState{"grad_scaler_state", write_state};
 
 } // namespace
 } // namespace ampkit::oracle

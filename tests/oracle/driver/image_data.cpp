@@ -27,7 +27,7 @@ std::shared_ptr<const zoo::ImageDataset> open(const nlohmann::json& settings) {
 
 // image_data SETTINGS OUTPUT: every image and label of a data set, and what a
 // loader without shuffling makes of its first `batch` images.
-void run(std::span<const std::string> args) {
+void run_image_data(std::span<const std::string> args) {
   TORCH_CHECK(args.size() == 2, "usage: image_data SETTINGS OUTPUT");
   const auto settings = read_json(args[0]);
   const auto dataset = open(settings);
@@ -58,7 +58,7 @@ void run(std::span<const std::string> args) {
        {"std", at::tensor(at::ArrayRef<double>(found.std), at::kDouble)}});
 }
 
-const Command kRun{"image_data", run};
+const Command kImageData{"image_data", run_image_data};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -12,16 +12,16 @@
 namespace ampkit::oracle {
 namespace {
 
-using Run = void (*)(std::span<const std::string>);
+using RunCommand = void (*)(std::span<const std::string>);
 
-std::map<std::string, Run>& commands() {
-  static std::map<std::string, Run> instance;
+std::map<std::string, RunCommand>& commands() {
+  static std::map<std::string, RunCommand> instance;
   return instance;
 }
 
 } // namespace
 
-Command::Command(const char* name, Run run) {
+Command::Command(const char* name, RunCommand run) {
   commands().emplace(name, run);
 }
 

@@ -28,14 +28,14 @@ io::NamedTensors tensors_of(const io::StateDict& state) {
 }
 
 // models_init OPTIONS OUTPUT: the weights as made; their order in the header.
-void init(std::span<const std::string> args) {
+void init_models(std::span<const std::string> args) {
   const auto model = make(read_json(args[0]));
   io::save_safetensors(args[1], tensors_of(io::module_state(*model.module)));
 }
 
 // models_run OPTIONS WEIGHTS BATCH OUTPUT: a training pass, its gradients, the
 // running statistics after it, and an evaluation pass.
-void run(std::span<const std::string> args) {
+void run_models(std::span<const std::string> args) {
   auto model = make(read_json(args[0]));
   io::StateDict weights;
   for (auto& [name, tensor] : io::load_safetensors(args[1])) {
@@ -59,8 +59,8 @@ void run(std::span<const std::string> args) {
   io::save_safetensors(args[3], result);
 }
 
-const Command kInit{"models_init", init};
-const Command kRun{"models_run", run};
+const Command kModelsInit{"models_init", init_models};
+const Command kModelsRun{"models_run", run_models};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -63,7 +63,7 @@ struct Net : nn::Module {
 
 // module_state WEIGHTS INPUT OUTPUT STATE: loads, runs one forward in training
 // and one in evaluation mode, and writes their outputs and the state after.
-void run(std::span<const std::string> args) {
+void run_module_state(std::span<const std::string> args) {
   TORCH_CHECK(
       args.size() == 4, "usage: module_state WEIGHTS INPUT OUTPUT STATE");
   Net net;
@@ -86,7 +86,7 @@ void run(std::span<const std::string> args) {
   io::save_safetensors(args[3], state);
 }
 
-const Command kRun{"module_state", run};
+const Command kModuleState{"module_state", run_module_state};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -92,7 +92,7 @@ std::vector<int> run_case(
 
 // recompute FOLDER: from cases.json and in.safetensors to out.json and
 // out.safetensors.
-void run_cases(std::span<const std::string> args) {
+void run_recompute(std::span<const std::string> args) {
   set_cpu_16bit(Cpu16Bit::native); // the kernels that Python has
   const io::SafetensorsReader inputs(args[0] + "/in.safetensors");
   io::NamedTensors outputs;
@@ -117,7 +117,7 @@ void run_cases(std::span<const std::string> args) {
   write_json(args[0] + "/out.json", all_calls);
 }
 
-const Command kRecompute{"recompute", run_cases};
+const Command kRecompute{"recompute", run_recompute};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -8,7 +8,7 @@ namespace ampkit::oracle {
 namespace {
 
 // safetensors_copy IN OUT: what was read is written again, in its order.
-void copy(std::span<const std::string> args) {
+void copy_safetensors(std::span<const std::string> args) {
   TORCH_CHECK(args.size() == 2, "usage: safetensors_copy IN OUT");
   const io::SafetensorsReader reader(args[0]);
   io::NamedTensors tensors;
@@ -18,7 +18,7 @@ void copy(std::span<const std::string> args) {
   io::save_safetensors(args[1], tensors, reader.metadata());
 }
 
-const Command kCopy{"safetensors_copy", copy};
+const Command kSafetensorsCopy{"safetensors_copy", copy_safetensors};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -52,7 +52,7 @@ optim::ScheduleOptions torch_options(const json& o) {
       .total_iters = o["total_iters"], .power = o["power"]};
 }
 
-optim::ScheduleOptions options_of(const json& o) {
+optim::ScheduleOptions schedule_options(const json& o) {
   if (o["kind"] == "WarmupPolynomialLR") {
     return optim::WarmupPolynomialLROptions{
         .warmup_steps = o["num_warmup_steps"],
@@ -83,7 +83,7 @@ optim::ScheduleOptions options_of(const json& o) {
 std::vector<optim::ScheduleOptions> parts_of(const json& o) {
   std::vector<optim::ScheduleOptions> parts;
   for (const json& part : o["schedules"]) {
-    parts.push_back(options_of(part));
+    parts.push_back(schedule_options(part));
   }
   return parts;
 }
@@ -183,7 +183,7 @@ std::unique_ptr<optim::LRScheduler> make_schedule(
   }
   return std::visit(
       [&](const auto& options) { return single(optimizer, options); },
-      options_of(o));
+      schedule_options(o));
 }
 
 template <class Optimizer, class Options>
@@ -212,7 +212,7 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(const json& task) {
 
 /// ARGUMENTS: task.json result.json. The result has the rates and momentums of
 /// all groups at each step.
-void run(std::span<const std::string> args) {
+void run_schedules(std::span<const std::string> args) {
   const json task = read_json(args[0]);
   const auto optimizer = optimizer_of(task);
   const auto schedule = make_schedule(*optimizer, task["schedule"]);
@@ -260,7 +260,7 @@ void run_plateau(std::span<const std::string> args) {
   write_json(args[1], {{"rates", rates}});
 }
 
-const Command kSchedule{"schedule", run};
+const Command kSchedule{"schedule", run_schedules};
 const Command kPlateau{"plateau", run_plateau};
 
 } // namespace

@@ -18,9 +18,9 @@ namespace ampkit::oracle {
 namespace {
 
 // train() of test_script_module.py with a module of torch.jit.save().
-class Training {
+class ScriptTraining {
  public:
-  Training(const std::string& script, const Precision& precision)
+  ScriptTraining(const std::string& script, const Precision& precision)
       : precision_(precision),
         model_(load_script_module(script)),
         optimizer_(
@@ -82,7 +82,7 @@ class Training {
 
 void write_result(
     const std::string& path,
-    const Training& training,
+    const ScriptTraining& training,
     const std::vector<torch::Tensor>& losses,
     const torch::Tensor& evaluation) {
   io::NamedTensors result{
@@ -97,7 +97,7 @@ void write_result(
 // script_train SCRIPT PRECISION BATCHES OUTPUT CHECKPOINT KILL_AFTER: goes on
 // from CHECKPOINT if there is one; writes it after KILL_AFTER steps (0: never)
 // and kills itself.
-void train(std::span<const std::string> args) {
+void train_script_module(std::span<const std::string> args) {
   TORCH_CHECK(
       args.size() == 6,
       "usage: script_train SCRIPT PRECISION BATCHES OUTPUT CHECKPOINT "
@@ -105,7 +105,7 @@ void train(std::span<const std::string> args) {
   const io::SafetensorsReader batches(args[2]);
   const auto x = batches.copy("x");
   const auto y = batches.copy("y");
-  Training training(args[0], Precision::parse(args[1]));
+  ScriptTraining training(args[0], Precision::parse(args[1]));
   int64_t step = 0;
   if (std::filesystem::exists(args[4])) {
     const auto state = io::load_checkpoint(args[4]).state;
@@ -142,8 +142,8 @@ void issues(std::span<const std::string> args) {
   write_json(args[1], {{"findings", result}, {"error", error}});
 }
 
-const Command kTrain{"script_train", train};
-const Command kIssues{"script_issues", issues};
+const Command kScriptTrain{"script_train", train_script_module};
+const Command kScriptIssues{"script_issues", issues};
 
 } // namespace
 } // namespace ampkit::oracle

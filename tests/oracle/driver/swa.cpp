@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 /// Of nn.Module.state_dict().
-io::NamedTensors tensors_of(const torch::nn::Module& module) {
+io::NamedTensors parameters_of(const torch::nn::Module& module) {
   io::NamedTensors tensors;
   for (const auto& item : module.named_parameters()) {
     tensors.emplace_back(item.key(), item.value().detach());
@@ -29,7 +29,7 @@ io::NamedTensors tensors_of(const torch::nn::Module& module) {
 /// takes the tensors "state.<step>.<name>" one step after the other; the result
 /// has what it holds with the averages swapped in, after update_bn() on
 /// "batch.<i>" if there are batches.
-void run(std::span<const std::string> args) {
+void run_swa(std::span<const std::string> args) {
   const json task = read_json(args[0]);
   const io::SafetensorsReader reader(args[1]);
   torch::nn::Sequential module(
@@ -47,7 +47,7 @@ void run(std::span<const std::string> args) {
   const at::NoGradGuard no_grad;
   for (int64_t step = 0; step < task["steps"].get<int64_t>(); ++step) {
     const auto prefix = "state." + std::to_string(step) + ".";
-    for (const auto& [name, tensor] : tensors_of(*module)) {
+    for (const auto& [name, tensor] : parameters_of(*module)) {
       tensor.copy_(reader.view(prefix + name));
     }
     swa.update();
@@ -61,10 +61,10 @@ void run(std::span<const std::string> args) {
       }
     });
   }
-  io::save_safetensors(args[2], tensors_of(*module));
+  io::save_safetensors(args[2], parameters_of(*module));
 }
 
-const Command kSwa{"swa", run};
+const Command kSwa{"swa", run_swa};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -62,7 +62,7 @@ std::unique_ptr<optim::FusedOptimizer> make_optimizer(
 
 // torch_train KIND IN OUT: goes on with a run of Python from its model,
 // optimizer and scaler, over the batches x[i] and y[i], and saves it again.
-void train(std::span<const std::string> args) {
+void train_torch_optim_state(std::span<const std::string> args) {
   TORCH_CHECK(args.size() == 3, "usage: torch_train KIND IN OUT");
   const io::TorchValue file = io::load_torch_state(args[1]);
   const io::TorchDict& run = file.dict();
@@ -94,7 +94,7 @@ void train(std::span<const std::string> args) {
   io::save_torch_state(args[2], result);
 }
 
-const Command kTrain{"torch_train", train};
+const Command kTorchTrain{"torch_train", train_torch_optim_state};
 
 } // namespace
 } // namespace ampkit::oracle

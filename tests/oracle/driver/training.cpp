@@ -35,7 +35,7 @@ optim::Kernel parse_kernel(const std::string& name) {
 }
 
 // training PRECISION KERNEL FOLDER OUTPUT
-void train(std::span<const std::string> args) {
+void train_network(std::span<const std::string> args) {
   const auto precision = Precision::parse(args[0]);
   auto network = make_network();
   io::StateDict weights;
@@ -69,7 +69,7 @@ void train(std::span<const std::string> args) {
   write_json(args[3], result);
 }
 
-const Command kTraining{"training", train};
+const Command kTraining{"training", train_network};
 
 } // namespace
 } // namespace ampkit::oracle

@@ -14,8 +14,8 @@ namespace {
 
 using std::string_literals::operator""s;
 
-constexpr uint32_t kImages = 0x0803;
-constexpr uint32_t kLabels = 0x0801;
+constexpr uint32_t kImageMagic = 0x0803;
+constexpr uint32_t kLabelMagic = 0x0801;
 
 /// Three grey images of 2 x 2 pixels, 0 to 11, with labels 1, 0, 9.
 class IdxTest : public ::testing::Test {
@@ -24,8 +24,8 @@ class IdxTest : public ::testing::Test {
     for (char pixel = 0; pixel < 12; ++pixel) {
       pixels_.push_back(pixel);
     }
-    write_images(idx_bytes(kImages, {3, 2, 2}, pixels_));
-    write_labels(idx_bytes(kLabels, {3}, labels_));
+    write_images(idx_bytes(kImageMagic, {3, 2, 2}, pixels_));
+    write_labels(idx_bytes(kLabelMagic, {3}, labels_));
   }
 
   void write_images(const std::string& bytes, const std::string& ending = "") {
@@ -75,7 +75,7 @@ TEST_F(IdxTest, ImagesAndLabelsComeBack) {
 TEST_F(IdxTest, PackedFileGivesTheSameAsThePlainOne) {
   const auto plain = all_pixels(*open());
   std::filesystem::remove(images_path());
-  write_images(gzipped(idx_bytes(kImages, {3, 2, 2}, pixels_)), ".gz");
+  write_images(gzipped(idx_bytes(kImageMagic, {3, 2, 2}, pixels_)), ".gz");
   EXPECT_EQ(all_pixels(*open()), plain);
 }
 
@@ -87,7 +87,7 @@ TEST_F(IdxTest, NormalizationIsThatOfAllPixels) {
 }
 
 TEST_F(IdxTest, ConstantImagesAreNotDividedByZero) {
-  write_images(idx_bytes(kImages, {3, 2, 2}, std::string(12, '\7')));
+  write_images(idx_bytes(kImageMagic, {3, 2, 2}, std::string(12, '\7')));
   EXPECT_EQ(open()->normalization().std.at(0), 1);
 }
 
@@ -121,13 +121,13 @@ TEST_F(IdxTest, MissingFileSaysHowToGetIt) {
 }
 
 TEST_F(IdxTest, WrongMagicNumberIsNamed) {
-  write_images(idx_bytes(kLabels, {3, 2, 2}, pixels_));
+  write_images(idx_bytes(kLabelMagic, {3, 2, 2}, pixels_));
   EXPECT_ERROR(
       open(), DataError, images_path(), "magic number 2049"s, "expected 2051"s);
 }
 
 TEST_F(IdxTest, FileThatEndsTooEarlyNamesTheByte) {
-  write_images(idx_bytes(kImages, {3, 2, 2}, pixels_.substr(1)));
+  write_images(idx_bytes(kImageMagic, {3, 2, 2}, pixels_.substr(1)));
   EXPECT_ERROR(
       open(), DataError, images_path(), "ends at byte 27"s, "expected 28"s);
   write_images("\0");
@@ -137,21 +137,21 @@ TEST_F(IdxTest, FileThatEndsTooEarlyNamesTheByte) {
 }
 
 TEST_F(IdxTest, FileThatGoesOnIsRefused) {
-  write_images(idx_bytes(kImages, {3, 2, 2}, pixels_ + "x"));
+  write_images(idx_bytes(kImageMagic, {3, 2, 2}, pixels_ + "x"));
   EXPECT_ERROR(open(), DataError, images_path(), "goes on after byte 28"s);
 }
 
 TEST_F(IdxTest, HugeSizesAreRefusedBeforeMemoryIsAskedFor) {
-  write_images(idx_bytes(kImages, {0xFFFFFFFF, 65535, 65535}, pixels_));
+  write_images(idx_bytes(kImageMagic, {0xFFFFFFFF, 65535, 65535}, pixels_));
   EXPECT_ERROR(open(), DataError, images_path(), "can hold"s);
-  write_images(idx_bytes(kImages, {3, 70000, 2}, pixels_));
+  write_images(idx_bytes(kImageMagic, {3, 70000, 2}, pixels_));
   EXPECT_ERROR(open(), DataError, "2 x 70000", "at most 65535");
-  write_images(idx_bytes(kImages, {0, 2, 2}, ""));
+  write_images(idx_bytes(kImageMagic, {0, 2, 2}, ""));
   EXPECT_ERROR(open(), DataError, images_path(), "is 0"s);
 }
 
 TEST_F(IdxTest, CountsOfImagesAndLabelsMustAgree) {
-  write_labels(idx_bytes(kLabels, {2}, labels_.substr(0, 2)));
+  write_labels(idx_bytes(kLabelMagic, {2}, labels_.substr(0, 2)));
   EXPECT_ERROR(open(), DataError, "2 labels"s, "3 images"s, labels_path());
 }
 
@@ -172,7 +172,7 @@ TEST_F(IdxTest, LabelOutOfRangeNamesTheRecord) {
 // Deflate has its checksum: nothing that is not the original may come out.
 TEST_F(IdxTest, DamagedPackedFileThrowsOrGivesTheOriginal) {
   std::filesystem::remove(images_path());
-  const auto packed = gzipped(idx_bytes(kImages, {3, 2, 2}, pixels_));
+  const auto packed = gzipped(idx_bytes(kImageMagic, {3, 2, 2}, pixels_));
   const std::vector<uint8_t> original(pixels_.begin(), pixels_.end());
   for (size_t length = 0; length < packed.size(); ++length) {
     write_images(packed.substr(0, length), ".gz");
@@ -195,7 +195,7 @@ TEST_F(IdxTest, DamagedPackedFileThrowsOrGivesTheOriginal) {
 
 TEST_F(IdxTest, DamagedPlainFileThrowsOrHasTheRightSize) {
   std::mt19937 random(1);
-  const auto images = idx_bytes(kImages, {3, 2, 2}, pixels_);
+  const auto images = idx_bytes(kImageMagic, {3, 2, 2}, pixels_);
   const int trials = io::long_run() ? 20000 : 500;
   for (int trial = 0; trial < trials; ++trial) {
     write_images(io::damaged(images, random));

@@ -1,7 +1,7 @@
 #include "report/chart_data.h"
+#include "support/float_limits.h"
 
 #include <cmath>
-#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 std::vector<std::string> ids(const std::vector<Chart>& charts) {
   std::vector<std::string> result;

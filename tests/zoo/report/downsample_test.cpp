@@ -1,8 +1,8 @@
 #include "report/downsample.h"
+#include "support/float_limits.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,6 @@ namespace ampkit::zoo {
 namespace {
 
 using ::testing::ElementsAre;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// Steps 1 to n, all with the value `level`.
 Series flat(int64_t n, double level) {

@@ -1,6 +1,5 @@
 #include "report/summary.h"
-
-#include <limits>
+#include "support/float_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,10 +10,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
 /// Four steps, the second skipped, and two evaluations.
-RunLog example() {
+RunLog example_log() {
   RunLog log;
   log.train["loss"] = {{1, 2.0}, {2, kInf}, {3, 1.0}, {4, 0.5}};
   log.train["scale"] = {{1, 1024}, {2, 1024}, {3, 512}, {4, 512}};
@@ -37,7 +34,7 @@ std::string card(const std::vector<Card>& cards, const std::string& name) {
 }
 
 TEST(SummaryTest, ExtremesPassOverWhatIsNotFinite) {
-  const auto found = extremes(example().train_series("grad_norm"));
+  const auto found = extremes(example_log().train_series("grad_norm"));
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->low.step, 1);
   EXPECT_EQ(found->high.step, 3);
@@ -47,7 +44,7 @@ TEST(SummaryTest, ExtremesPassOverWhatIsNotFinite) {
 }
 
 TEST(SummaryTest, SentencesSayWhatTheChartShows) {
-  const auto log = example();
+  const auto log = example_log();
   EXPECT_EQ(
       describe_loss(log),
       "Training loss went from 2 at step 1 to 0.5 at step 4. Not finite at 1 "
@@ -81,7 +78,7 @@ TEST(SummaryTest, LossThatWasNeverFiniteIsSaid) {
 }
 
 TEST(SummaryTest, CardsGiveTheResults) {
-  const auto cards = make_cards(example(), 100);
+  const auto cards = make_cards(example_log(), 100);
   EXPECT_EQ(card(cards, "Best accuracy"), "90.00 %|at step 2");
   EXPECT_EQ(card(cards, "Final accuracy"), "80.00 %|at step 4");
   EXPECT_EQ(card(cards, "Final loss"), "0.75|evaluation");
@@ -92,12 +89,12 @@ TEST(SummaryTest, CardsGiveTheResults) {
 }
 
 TEST(SummaryTest, TimeIsUnknownWithoutTheBatchSize) {
-  EXPECT_EQ(card(make_cards(example(), 0), "Time"), "no card");
-  EXPECT_EQ(seconds_spent(example(), 0), 0);
+  EXPECT_EQ(card(make_cards(example_log(), 0), "Time"), "no card");
+  EXPECT_EQ(seconds_spent(example_log(), 0), 0);
 }
 
 TEST(SummaryTest, BetterAveragedWeightsAreTheResult) {
-  auto log = example();
+  auto log = example_log();
   log.eval["ema_accuracy"] = {{2, 0.85}, {4, 0.95}};
   EXPECT_EQ(
       card(make_cards(log, 0), "Best accuracy"),

@@ -36,9 +36,9 @@ nn::Sequential shortcut(const BlockShape& shape) {
       nn::BatchNorm2d(shape.out()));
 }
 
-class Block : public nn::Module {
+class ResidualBlock : public nn::Module {
  public:
-  explicit Block(const BlockShape& shape) {
+  explicit ResidualBlock(const BlockShape& shape) {
     // First, as in torchvision: it draws its random numbers first.
     auto downsample = shortcut(shape);
     if (shape.bottleneck) {
@@ -99,7 +99,7 @@ ResNet::ResNet(const ResNetShape& shape) : max_pool_(shape.max_pool) {
           .width = shape.width << stage,
           .stride = stage > 0 && i == 0 ? 2 : 1,
           .bottleneck = shape.bottleneck};
-      blocks->push_back(std::make_shared<Block>(block));
+      blocks->push_back(std::make_shared<ResidualBlock>(block));
       channels = block.out();
     }
     stages_.push_back(
