@@ -55,7 +55,7 @@ function(ampkit_compile_settings target)
                                              -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=address,undefined)
   endif()
-  target_link_libraries(${target} PUBLIC torch)
+  target_link_libraries(${target} PUBLIC torch PRIVATE OpenMP::OpenMP_CXX)
 endfunction()
 
 # ampkit_make_precompiled_header(NAME HEADERS... [OPTIONS ...]): a precompiled

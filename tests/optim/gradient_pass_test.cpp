@@ -2,6 +2,13 @@
 
 #include "optim/gradient_pass.h"
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include <ATen/Parallel.h>
 #include <torch/torch.h>
 
 #include "support/errors.h"
@@ -9,6 +16,8 @@
 
 namespace ampkit::optim {
 namespace {
+
+using namespace std::chrono_literals;
 
 std::vector<Work> works_of(const std::vector<at::Tensor>& grads) {
   static ParameterRecord record; // nothing in it matters here
@@ -34,6 +43,25 @@ TEST(GradientPassTest, ForeachOpsAgreeWithTheKernelsInAMixOfDtypes) {
   EXPECT_EQ(summary.with_gradient, 4);
   const auto expected = exact.sum_of_squares.item<double>();
   EXPECT_NEAR(summary.sum_of_squares.item<double>(), expected, expected * 1e-6);
+}
+
+// Compiled without OpenMP, at::parallel_for() is a plain loop and says nothing.
+TEST(GradientPassTest, ChunksAreSharedByTheThreadsOfLibTorch) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(2);
+  const auto works = works_of({torch::zeros({1'000'000})});
+  const auto chunks = split_into_chunks(works);
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  std::condition_variable both;
+  for_each_chunk(chunks, /*backward=*/false, [&](size_t) {
+    std::unique_lock lock(mutex);
+    threads.insert(std::this_thread::get_id());
+    both.notify_all();
+    both.wait_for(lock, 10s, [&] { return threads.size() == 2; });
+  });
+  at::set_num_threads(before);
+  EXPECT_EQ(threads.size(), 2);
 }
 
 TEST(GradientPassTest, NormsOfBothPassesAreThoseOfTheGradientsAsOneVector) {
