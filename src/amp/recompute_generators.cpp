@@ -4,6 +4,8 @@
 
 #include <ATen/Context.h>
 
+#include "io/thread_generator.h"
+
 namespace ampkit::recompute_detail {
 
 GeneratorStates generator_states() {
@@ -20,7 +22,9 @@ GeneratorStates generator_states() {
   }
   GeneratorStates states;
   for (const at::Device device : devices) {
-    at::Generator generator = context.defaultGenerator(device);
+    at::Generator generator = device.is_cpu()
+                                  ? io::cpu_generator()
+                                  : context.defaultGenerator(device);
     const std::lock_guard<std::mutex> lock(generator.mutex());
     states.emplace_back(generator, generator.get_state());
   }

@@ -6,6 +6,8 @@
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
 
+#include "io/thread_generator.h"
+
 namespace ampkit::io {
 namespace {
 
@@ -16,8 +18,7 @@ struct NamedGenerator {
 
 std::vector<NamedGenerator> generators() {
   auto& context = at::globalContext();
-  std::vector<NamedGenerator> result{
-      {"cpu", context.defaultGenerator(at::kCPU)}};
+  std::vector<NamedGenerator> result{{"cpu", cpu_generator()}};
   const int64_t count =
       at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
   for (int64_t i = 0; i < count; ++i) {
