@@ -37,7 +37,7 @@ BUILD_PACKAGES=(
 TEST_PACKAGES=(
   libgtest-dev libgmock-dev chromium:chromium fonts-dejavu-core
   clang-format-19:clang-format-19 clang-tidy-19:clang-tidy-19
-  shellcheck:shellcheck git:git zsh:zsh fish:fish
+  shellcheck:shellcheck git:git zsh:zsh fish:fish openmpi-bin:mpirun
 )
 
 TESTS=no

@@ -20,6 +20,10 @@
 #include <ampkit/amp/script_issues.h>
 #include <ampkit/amp/script_module.h>
 #include <ampkit/amp/step_result.h>
+#include <ampkit/dist/context.h>
+#include <ampkit/dist/launch.h>
+#include <ampkit/dist/launch_environment.h>
+#include <ampkit/dist/spawn_threads.h>
 #include <ampkit/error.h>
 #include <ampkit/io/checkpoint.h>
 #include <ampkit/io/checkpoint_directory.h>

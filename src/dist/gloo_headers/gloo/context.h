@@ -14,6 +14,7 @@ class Context {
  public:
   Context() = delete;
   void setTimeout(std::chrono::milliseconds timeout);
+  void closeConnections();
 };
 
 } // namespace gloo
