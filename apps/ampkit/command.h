@@ -20,6 +20,7 @@ namespace ampkit::app {
 /// kCheckpoint, any other kFailed. To end with another status and no message,
 /// throw CLI::RuntimeError(status).
 void add_train_command(CLI::App& app);
+void add_run_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
 void add_ops_command(CLI::App& app);

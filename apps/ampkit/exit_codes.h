@@ -11,6 +11,8 @@ enum ExitCode : int {
   kUsage = 2,
   /// A checkpoint is unreadable, damaged or of another model.
   kCheckpoint = 3,
+  /// Another rank was lost, or could not be reached: dist::kLostPeerStatus.
+  kLostPeer = 4,
   /// Stopped by SIGINT or SIGTERM after saving; --resume goes on.
   kInterrupted = 130,
 };

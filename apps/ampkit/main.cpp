@@ -23,9 +23,11 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   ampkit train configs/fashion-resnet.toml
   ampkit train --help
+  ampkit run --nproc-per-node 2 -- ./my_training
 
 Exit status: 0 done, 1 training failed, 2 wrong usage, configuration or data,
-3 checkpoint damaged or of another model, 130 interrupted after saving.)";
+3 checkpoint damaged or of another model, 4 another rank was lost, 130 interrupted
+after saving.)";
 
 int report_failure(const std::string& message, int status) {
   std::cerr << "ampkit: error: " << message << "\n";
@@ -61,6 +63,8 @@ int run(CLI::App& app, int argc, char** argv) {
     return report_failure(error.msg(), kUsage);
   } catch (const CheckpointError& error) {
     return report_failure(error.msg(), kCheckpoint);
+  } catch (const c10::DistError& error) {
+    return report_failure(error.what_without_backtrace(), kLostPeer);
   } catch (const c10::Error& error) {
     return report_failure(error.what_without_backtrace(), kFailed);
   } catch (const std::bad_alloc&) {
@@ -91,6 +95,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(ampkit::app::kFooter);
   ampkit::app::add_train_command(app);
+  ampkit::app::add_run_command(app);
   ampkit::app::add_report_command(app);
   ampkit::app::add_doctor_command(app);
   ampkit::app::add_ops_command(app);

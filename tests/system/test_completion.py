@@ -57,13 +57,13 @@ def complete(scripts, folder, run):
 
 
 def test_subcommands(complete):
-    assert complete("ampkit ") == ["completion", "doctor", "ops", "report", "train"]
+    assert complete("ampkit ") == ["completion", "doctor", "ops", "report", "run", "train"]
     assert complete("ampkit do") == ["doctor"]
     assert complete("ampkit --ver") == ["--version"]
 
 
 def test_flags_are_those_of_help(complete, program, run):
-    for command in ("train", "report", "doctor", "ops", "completion"):
+    for command in ("train", "run", "report", "doctor", "ops", "completion"):
         text = run([program, command, "--help"]).stdout
         options = text[text.index("\nOptions:") :].split("\n\n")[0]
         flags = set(re.findall(r"^\s+(?:-\w,)?(--[\w-]+)", options, re.M))
