@@ -32,6 +32,7 @@
 #include <ampkit/io/json_lines.h>
 #include <ampkit/io/module_state.h>
 #include <ampkit/io/name_map.h>
+#include <ampkit/io/nearest_name.h>
 #include <ampkit/io/rng_state.h>
 #include <ampkit/io/safetensors.h>
 #include <ampkit/io/state_dict.h>

@@ -4,11 +4,11 @@
 #include <sstream>
 #include <utility>
 
+#include <ampkit/io/nearest_name.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 
 #include "amp/module_binding.h"
-#include "amp/nearest_name.h"
 #include "amp/path_pattern.h"
 
 namespace ampkit {

@@ -7,8 +7,8 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ampkit/io/nearest_name.h>
 
-#include "amp/nearest_name.h"
 #include "amp/op_lists.h"
 
 namespace ampkit {

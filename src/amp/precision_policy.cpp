@@ -3,10 +3,9 @@
 #include <array>
 #include <span>
 
+#include <ampkit/io/nearest_name.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-
-#include "amp/nearest_name.h"
 
 namespace ampkit {
 namespace {

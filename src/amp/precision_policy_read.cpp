@@ -6,12 +6,12 @@
 #include <utility>
 
 #include <ampkit/amp/precision_policy.h>
+#include <ampkit/io/nearest_name.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
 #include <toml++/toml.h>
 
-#include "amp/nearest_name.h"
 #include "amp/policy_names.h"
 
 namespace ampkit {
@@ -94,7 +94,7 @@ class Reader {
       const std::string name(key.str());
       items.push_back(
           {name,
-           prefix.empty() ? name : prefix + "." + name,
+           prefix.empty() ? name : c10::str(prefix, ".", name),
            &node,
            key.source().begin});
       check(
@@ -268,7 +268,7 @@ class Reader {
             entry,
             "expected true or false, found ",
             printed(*entry.node));
-        rule.optional = *value;
+        rule.optional = value.value_or(false);
       } else {
         unknown_entry(item, entry, {"dtype", "reason", "optional"});
       }

@@ -1,4 +1,4 @@
-#include "amp/nearest_name.h"
+#include <ampkit/io/nearest_name.h>
 
 #include <algorithm>
 #include <numeric>
@@ -6,23 +6,29 @@
 namespace ampkit {
 namespace {
 
-// Levenshtein's, one row at a time.
-size_t distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
+using Row = std::vector<size_t>;
+
+// Levenshtein's, with swaps of neighbours, two rows back.
+size_t mistakes(const std::string& a, const std::string& b) {
+  Row before(b.size() + 1);
+  Row last(b.size() + 1);
+  Row row(b.size() + 1);
+  std::iota(last.begin(), last.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
       row[j] = std::min(
-          {above + 1,
+          {last[j] + 1,
            row[j - 1] + 1,
-           diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
+           last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before[j - 2] + 1);
+      }
     }
+    before.swap(last);
+    last.swap(row);
   }
-  return row[b.size()];
+  return last[b.size()];
 }
 
 } // namespace
@@ -37,7 +43,7 @@ std::string nearest_name(
     if (gap >= smallest) {
       continue;
     }
-    const auto found = distance(typed, name);
+    const auto found = mistakes(typed, name);
     if (found < smallest) {
       smallest = found;
       best = name;
