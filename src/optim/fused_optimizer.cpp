@@ -148,7 +148,7 @@ FusedOptimizer::Impl::ByKernel FusedOptimizer::Impl::prepare(
   }
   for (const auto* part : {&parts.own, &parts.stock}) {
     for (const Work& work : *part) {
-      prepare_state(*rule, *work.record, *work.options);
+      prepare_state(*rule, *work.record, *work.options, keep_masters);
     }
   }
   return parts;
@@ -302,6 +302,41 @@ void FusedOptimizer::Impl::update(
   update_with_own_kernels(*rule, parts.own, use);
 }
 
+void FusedOptimizer::Impl::update_in_batches(
+    const ByKernel& parts, const FusedStepInputs& inputs) {
+  for (const auto* part : {&parts.own, &parts.stock}) {
+    for (size_t first = 0; first < part->size();) {
+      const size_t end = end_of_batch(*part, first);
+      const auto batch = std::span(*part).subspan(first, end - first);
+      update_batch({batch.begin(), batch.end()}, part == &parts.own, inputs);
+      first = end;
+    }
+  }
+}
+
+void FusedOptimizer::Impl::update_batch(
+    std::vector<Work> batch, bool own, const FusedStepInputs& inputs) {
+  std::vector<ParameterRecord*> without_master;
+  for (const Work& work : batch) {
+    if (needs_master(work.record->parameter) && !keep_masters) {
+      without_master.push_back(work.record);
+      make_master(*work.record);
+    }
+  }
+  FusedStepInputs rest = inputs;
+  if (inputs.adaptive_clip.has_value()) {
+    batch = clip_works(batch, inputs.grad_divisor, *inputs.adaptive_clip);
+    rest.adaptive_clip.reset();
+    rest.grad_divisor.reset();
+  }
+  update(
+      own ? ByKernel{std::move(batch), {}} : ByKernel{{}, std::move(batch)},
+      rest);
+  for (ParameterRecord* record : without_master) {
+    record->master.reset();
+  }
+}
+
 void FusedOptimizer::fused_step(const FusedStepInputs& inputs) {
   const at::NoGradGuard no_grad;
   const UpdateRule& rule = *impl_->rule;
@@ -312,28 +347,15 @@ void FusedOptimizer::fused_step(const FusedStepInputs& inputs) {
   }
   check_divisor(inputs.grad_divisor, rule.name());
   const auto parts = impl_->prepare(std::move(works));
-  if (!inputs.adaptive_clip.has_value()) {
+  if (inputs.adaptive_clip.has_value() || !impl_->keep_masters) {
+    impl_->update_in_batches(parts, inputs);
+  } else {
     impl_->update(parts, inputs);
-    return;
   }
-  FusedStepInputs rest = inputs;
-  rest.adaptive_clip.reset();
-  rest.grad_divisor.reset();
-  for (const auto* part : {&parts.own, &parts.stock}) {
-    for (size_t first = 0; first < part->size();) {
-      const size_t end = end_of_batch(*part, first);
-      auto clipped = clip_works(
-          std::span(*part).subspan(first, end - first),
-          inputs.grad_divisor,
-          *inputs.adaptive_clip);
-      const bool own = part == &parts.own;
-      impl_->update(
-          own ? Impl::ByKernel{std::move(clipped), {}}
-              : Impl::ByKernel{{}, std::move(clipped)},
-          rest);
-      first = end;
-    }
-  }
+}
+
+void FusedOptimizer::keep_masters(bool keep) {
+  impl_->keep_masters = keep;
 }
 
 std::vector<NonFiniteGradient> FusedOptimizer::non_finite_gradients() const {
@@ -364,17 +386,6 @@ const std::string& FusedOptimizer::name_of(const at::Tensor& parameter) const {
 
 int64_t FusedOptimizer::steps_of(const at::Tensor& parameter) const {
   return steps_taken(impl_->find(parameter));
-}
-
-io::StateDict FusedOptimizer::state_dict() const {
-  impl_->follow(param_groups_);
-  return save_state(
-      *impl_->rule, param_groups_, impl_->group_names, impl_->records);
-}
-
-void FusedOptimizer::load_state_dict(const io::StateDict& state) {
-  impl_->follow(param_groups_);
-  load_state(state, *impl_->rule, param_groups_, impl_->records);
 }
 
 void FusedOptimizer::save(torch::serialize::OutputArchive& archive) const {

@@ -21,6 +21,7 @@ struct FusedOptimizer::Impl {
   /// Of the last inspect_gradients() on the CPU: works and their counts.
   std::vector<NonFiniteGradient> inspected;
   bool inspected_on_cpu = false;
+  bool keep_masters = true;
 
   bool in_line_with(const Groups& groups) const;
 
@@ -46,6 +47,12 @@ struct FusedOptimizer::Impl {
 
   /// One step of prepared parts.
   void update(const ByKernel& parts, const FusedStepInputs& inputs);
+
+  /// The same a batch of parameters at a time, each with temporaries: gradients
+  /// that are clipped adaptively, masters that are not kept.
+  void update_in_batches(const ByKernel& parts, const FusedStepInputs& inputs);
+  void update_batch(
+      std::vector<Work> batch, bool own, const FusedStepInputs& inputs);
 
   const ParameterRecord& find(const at::Tensor& parameter) const;
 

@@ -319,4 +319,15 @@ void load_state(
   loader.apply();
 }
 
+io::StateDict FusedOptimizer::state_dict() const {
+  impl_->follow(param_groups_);
+  return save_state(
+      *impl_->rule, param_groups_, impl_->group_names, impl_->records);
+}
+
+void FusedOptimizer::load_state_dict(const io::StateDict& state) {
+  impl_->follow(param_groups_);
+  load_state(state, *impl_->rule, param_groups_, impl_->records);
+}
+
 } // namespace ampkit::optim

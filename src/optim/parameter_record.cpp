@@ -245,16 +245,22 @@ at::Tensor empty_state(
   return state;
 }
 
+void make_master(ParameterRecord& record) {
+  const at::Tensor& parameter = record.parameter;
+  record.master =
+      empty_state(parameter, parameter.sizes(), at::kFloat).copy_(parameter);
+}
+
 void prepare_state(
     const UpdateRule& rule,
     ParameterRecord& record,
-    const torch::optim::OptimizerOptions& options) {
+    const torch::optim::OptimizerOptions& options,
+    bool keep_master) {
   const at::Tensor& parameter = record.parameter;
-  if (!needs_master(parameter)) {
+  if (!keep_master || !needs_master(parameter)) {
     record.master.reset();
   } else if (!record.master.defined()) {
-    record.master =
-        empty_state(parameter, parameter.sizes(), at::kFloat).copy_(parameter);
+    make_master(record);
   } else {
     follow(rule.name(), record, parameter.sizes(), record.master);
   }

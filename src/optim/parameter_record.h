@@ -64,12 +64,17 @@ at::Tensor usable_gradient(
     const ParameterRecord& record,
     const at::Tensor& grad);
 
-/// Makes master and moments where they are missing, and takes them to where the
-/// parameter is now. Throws c10::Error if the parameter's shape changed.
+/// Makes moments, and the master if it is kept, where they are missing, and
+/// takes them to where the parameter is now. Throws c10::Error if the
+/// parameter's shape changed.
 void prepare_state(
     const UpdateRule& rule,
     ParameterRecord& record,
-    const torch::optim::OptimizerOptions& options);
+    const torch::optim::OptimizerOptions& options,
+    bool keep_master);
+
+/// Gives the record of a 16-bit parameter a master with its present values.
+void make_master(ParameterRecord& record);
 
 /// A tensor for state of `shape`: in the memory layout of the parameter if it
 /// has its shape, else contiguous. Not initialized.

@@ -1,7 +1,18 @@
 // What every optimizer must do, in every dtype and with both kernels; the names
 // are those of the symptoms of optimizers that don't (docs/symptoms.md).
 
+#include <typeinfo>
+
 #include <ATen/Parallel.h>
+#include <ampkit/optim/adafactor.h>
+#include <ampkit/optim/adagrad.h>
+#include <ampkit/optim/adam.h>
+#include <ampkit/optim/adamw.h>
+#include <ampkit/optim/lamb.h>
+#include <ampkit/optim/lion.h>
+#include <ampkit/optim/muon.h>
+#include <ampkit/optim/rmsprop.h>
+#include <ampkit/optim/sgd.h>
 #include <torch/torch.h>
 
 #include "optim/all_optimizers.h"
@@ -52,6 +63,38 @@ TEST_P(EveryOptimizer, GradientOfExactlyZeroGivesNoNan) {
   }
 }
 
+template <class Optimizer>
+void expect_unchanged_by_zero_gradients(typename Optimizer::Options options) {
+  options.weight_decay = 0; // which would move them
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+    torch::manual_seed(8);
+    const auto before = torch::randn({5, 19}).to(dtype);
+    const auto weight = before.clone().requires_grad_();
+    weight.mutable_grad() = torch::zeros_like(weight);
+    Optimizer optimizer({weight}, options);
+    for (int step = 0; step < 3; ++step) {
+      optimizer.step();
+    }
+    EXPECT_TRUE(weight.equal(before))
+        << dtype << " " << typeid(Optimizer).name();
+  }
+}
+
+// An eps of 1e-8 is 0 in fp16, and 0 / 0 is NaN.
+TEST(EveryOptimizerOnce, GradientOfExactlyZeroLeavesA16BitWeightAlone) {
+  for (const auto kernel : {Kernel::stock, Kernel::automatic}) {
+    expect_unchanged_by_zero_gradients<Adafactor>({.kernel = kernel});
+    expect_unchanged_by_zero_gradients<Adagrad>({.kernel = kernel});
+    expect_unchanged_by_zero_gradients<Adam>({.kernel = kernel});
+    expect_unchanged_by_zero_gradients<AdamW>({.kernel = kernel});
+    expect_unchanged_by_zero_gradients<LAMB>({.kernel = kernel});
+    expect_unchanged_by_zero_gradients<Lion>({.kernel = kernel});
+    expect_unchanged_by_zero_gradients<Muon>({.kernel = kernel});
+    expect_unchanged_by_zero_gradients<RMSprop>({.kernel = kernel});
+    expect_unchanged_by_zero_gradients<SGD>({.kernel = kernel});
+  }
+}
+
 // Each step alone is below half an ulp of a bf16 weight.
 TEST_P(EveryOptimizer, SmallUpdatesOfLowPrecisionWeightsAreNotLost) {
   auto low = world();
@@ -82,6 +125,47 @@ TEST_P(EveryOptimizer, SmallUpdatesOfLowPrecisionWeightsAreNotLost) {
     EXPECT_GT((1 - b).abs().mean().template item<float>(), 0x1p-8F)
         << "of bf16, one ulp";
   });
+}
+
+// The reference: fp32 weights that are rounded after each step.
+TEST_P(EveryOptimizer, WithoutMastersEachStepRoundsIntoTheParameter) {
+  for (const bool adaptive : {false, true}) {
+    auto low = world();
+    auto full = world(at::kFloat);
+    low.optimizer->keep_masters(false);
+    const torch::NoGradGuard no_grad;
+    for (int step = 0; step < 4; ++step) {
+      low.set_gradients(step);
+      for (size_t i = 0; i < 2; ++i) {
+        const auto& a = low.parameters.params[i];
+        const auto& b = full.parameters.params[i];
+        b.copy_(a);
+        b.mutable_grad() = a.grad().to(at::kFloat);
+      }
+      FusedStepInputs inputs;
+      if (adaptive) {
+        inputs.adaptive_clip = AdaptiveClip{.clip_factor = 0.01};
+      }
+      low.optimizer->fused_step(inputs);
+      full.optimizer->fused_step(inputs);
+      for (size_t i = 0; i < 2; ++i) {
+        const auto& a = low.parameters.params[i];
+        EXPECT_TRUE(a.equal(full.parameters.params[i].to(dtype())));
+        EXPECT_TRUE(low.optimizer->master(a).is_same(a));
+      }
+    }
+  }
+}
+
+TEST_P(EveryOptimizer, MastersThatAreNoLongerKeptGo) {
+  auto w = world();
+  w.step(0);
+  w.optimizer->keep_masters(false);
+  w.step(1);
+  const auto state = w.state();
+  for (const auto& [name, value] : state.entries()) {
+    EXPECT_FALSE(name.ends_with(".master")) << name;
+  }
 }
 
 TEST_P(EveryOptimizer, WeightsLoadedLaterAreNotOverwrittenByStaleMasters) {

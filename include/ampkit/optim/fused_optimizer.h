@@ -58,6 +58,12 @@ class AMPKIT_API FusedOptimizer : public torch::optim::Optimizer,
   /// other devices from those of now, for which it waits.
   std::vector<NonFiniteGradient> non_finite_gradients() const override;
 
+  /// false: 16-bit parameters keep no master, and those there are go at the
+  /// next step, which saves 4 bytes a parameter. Each step still computes in
+  /// fp32, but from the parameter, and rounds into it: an update of less than
+  /// half the spacing of its values is lost. The beginning: true.
+  void keep_masters(bool keep);
+
   /// What the update works on: the fp32 master of a 16-bit parameter that was
   /// updated at least once, else `parameter` itself. Throws c10::Error if
   /// `parameter` is none of the optimizer's.
