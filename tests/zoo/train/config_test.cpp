@@ -1,5 +1,6 @@
 #include <ampkit/zoo/train/config.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -78,7 +79,7 @@ TEST(ConfigTest, WrongTypeSaysWhatWasExpectedAndFound) {
   EXPECT_ERROR(
       parse_config("[data]\npath = ['a']\n", "a.toml"),
       ConfigError,
-      "data.path: expected a text, found a list");
+      "data.path: expected a text, found [ 'a' ]");
 }
 
 TEST(ConfigTest, WrongRangeOrChoiceSaysWhatIsAllowed) {
@@ -95,14 +96,61 @@ TEST(ConfigTest, WrongRangeOrChoiceSaysWhatIsAllowed) {
       ConfigError,
       "optimizer.lr: expected a number >= 0, found nan");
   EXPECT_ERROR(
-      parse_config("[optimizer]\nname = 'muon'\n", "a.toml"),
+      parse_config("[optimizer]\nname = 'adan'\n", "a.toml"),
       ConfigError,
       "optimizer.name: expected one of adafactor, adagrad, adam, adamw, lamb, "
-      "lion, rmsprop, sgd, found 'muon'");
+      "lion, muon, rmsprop, sgd, found 'adan'");
   EXPECT_ERROR(
-      parse_config("[precision]\npreset = 'fp8-mixed'\n", "a.toml"),
+      parse_config("[precision]\npreset = 'bf16-split'\n", "a.toml"),
       ConfigError,
-      "expected one of fp32, fp16-mixed, bf16-mixed, fp16-master, bf16-master");
+      "expected one of fp32, fp16-mixed, bf16-mixed, fp16-master, bf16-master, "
+      "bf16-true, fp16-true, fp8-mixed, found 'bf16-split'");
+}
+
+TEST(ConfigTest, NumberOfFewValuesTakesThoseOnly) {
+  for (const auto& [text, norm] :
+       {std::pair("1", 1.0), {"2.0", 2.0}, {"inf", INFINITY}}) {
+    const auto set = std::string("optimizer.norm_type=") + text;
+    const auto config = parse_config("", "a.toml", {set});
+    EXPECT_EQ(config.optimizer.norm_type, norm);
+    const auto again = parse_config(to_toml(config), "b.toml");
+    EXPECT_EQ(again.optimizer.norm_type, norm);
+  }
+  EXPECT_ERROR(
+      parse_config("[optimizer]\nnorm_type = 3\n", "a.toml"),
+      ConfigError,
+      "a.toml:2: optimizer.norm_type: expected one of 1, 2, inf, found 3");
+}
+
+TEST(ConfigTest, ListOfNumbersIsReadWrittenAndChecked) {
+  const auto config = parse_config(
+      "[schedule]\nmilestones = [0.25, 0.5]\n",
+      "a.toml",
+      {"schedule.milestones=[0.125]"});
+  EXPECT_EQ(config.schedule.milestones, std::vector<double>{0.125});
+  EXPECT_THAT(to_toml(config), HasSubstr("milestones = [0.125]\n"));
+  EXPECT_THAT(to_toml(RunConfig()), HasSubstr("milestones = [0.5, 0.75]\n"));
+  for (const std::string wrong : {"[]", "[0.5, 1.0]", "[0.5, 'x']", "0.5"}) {
+    EXPECT_ERROR(
+        parse_config("", "a.toml", {"schedule.milestones=" + wrong}),
+        ConfigError,
+        "schedule.milestones: expected a list of numbers in (0, 1), found ");
+  }
+}
+
+TEST(ConfigTest, MistypedKeysOfOptimizerAndScheduleAreNamed) {
+  for (const auto& [typed, meant] :
+       {std::pair("optimizer.norm_typ", "optimizer.norm_type"),
+        {"optimizer.clip_valu", "optimizer.clip_value"},
+        {"train.clip_factor", "optimizer.clip_factor"},
+        {"optimizer.milestones", "schedule.milestones"},
+        {"schedule.gama", "schedule.gamma"},
+        {"precision.fp8_recipy", "precision.fp8_recipe"}}) {
+    EXPECT_ERROR(
+        parse_config("", "a.toml", {std::string(typed) + "=1"}),
+        ConfigError,
+        std::string("did you mean ") + meant + "?");
+  }
 }
 
 TEST(ConfigTest, AliasOfAPresetIsStoredAsThePreset) {
@@ -114,14 +162,11 @@ TEST(ConfigTest, AliasOfAPresetIsStoredAsThePreset) {
   EXPECT_EQ(overridden, "fp16-master");
 }
 
-TEST(ConfigTest, AliasOfAPresetThatCannotBeTrainedIsRefusedAsTyped) {
-  for (const std::string name : {"O3", "16-true", "fp16-true", "bf16-true"}) {
-    EXPECT_ERROR(
-        parse_config("", "a.toml", {"precision.preset=" + name}),
-        ConfigError,
-        "expected one of fp32, fp16-mixed, bf16-mixed, fp16-master, "
-        "bf16-master, found '" +
-            name + "'");
+TEST(ConfigTest, PresetsWithoutMastersHaveTheirAliasesToo) {
+  for (const std::string name : {"O3", "16-true", "fp16-true"}) {
+    const auto config =
+        parse_config("", "a.toml", {"precision.preset=" + name});
+    EXPECT_EQ(config.precision.preset, "fp16-true") << name;
   }
 }
 
@@ -223,11 +268,12 @@ TEST(ConfigTest, EveryKeyIsExplained) {
   }
 }
 
-TEST(NearestTest, FindsSwapsAndGivesUpOnWhatIsFar) {
+TEST(NearestKeyTest, IsOfTheSameNameInAnySectionElseOfFewMistakes) {
   const std::vector<std::string> known{"train.epochs", "train.steps"};
-  EXPECT_EQ(nearest("train.epcohs", known), "train.epochs");
-  EXPECT_EQ(nearest("steps", known), "train.steps");
-  EXPECT_EQ(nearest("something.else", known), "");
+  EXPECT_EQ(nearest_key("train.epcohs", known), "train.epochs");
+  EXPECT_EQ(nearest_key("steps", known), "train.steps");
+  EXPECT_EQ(nearest_key("a.long.section.steps", known), "train.steps");
+  EXPECT_EQ(nearest_key("something.else", known), "");
 }
 
 } // namespace

@@ -3,6 +3,15 @@
 #include <algorithm>
 
 #include <ampkit/amp/cast_parameters.h>
+#include <ampkit/optim/adafactor.h>
+#include <ampkit/optim/adagrad.h>
+#include <ampkit/optim/adam.h>
+#include <ampkit/optim/adamw.h>
+#include <ampkit/optim/lamb.h>
+#include <ampkit/optim/lion.h>
+#include <ampkit/optim/muon.h>
+#include <ampkit/optim/rmsprop.h>
+#include <ampkit/optim/sgd.h>
 
 #include "support/errors.h"
 #include "zoo/train/quadrants.h"
@@ -10,14 +19,18 @@
 namespace ampkit::zoo {
 namespace {
 
+std::unique_ptr<optim::FusedOptimizer> only_optimizer(
+    const OptimizerConfig& config, const torch::nn::Module& module) {
+  auto made = make_optimizers(config, module);
+  EXPECT_EQ(made.size(), 1U);
+  return std::move(made.front());
+}
+
 TEST(ParametersTest, PresetsThatCannotBeTrainedAreLeftOut) {
   const auto presets = trainable_presets();
-  EXPECT_THAT(
-      presets, ::testing::IsSupersetOf({"fp32", "fp16-mixed", "bf16-mixed"}));
-  EXPECT_THAT(presets, ::testing::Not(::testing::Contains("fp8-mixed")));
-  EXPECT_THAT(presets, ::testing::Not(::testing::Contains("bf16-true")));
-  EXPECT_THAT(presets, ::testing::Not(::testing::Contains("bf16-split")));
-  EXPECT_THAT(presets, ::testing::Not(::testing::Contains("fp16-true")));
+  auto expected = Precision::names();
+  EXPECT_EQ(std::erase(expected, "bf16-split"), 1U);
+  EXPECT_EQ(presets, expected);
 }
 
 TEST(ParametersTest, BatchNormsAndCountersKeepTheirDtypes) {
@@ -44,14 +57,14 @@ TEST(ParametersTest, OnlyMatricesDecayUnlessAllShall) {
                optimizer.param_groups().at(group).options())
         .weight_decay();
   };
-  const auto some = make_optimizer(config, *model.module);
+  const auto some = only_optimizer(config, *model.module);
   ASSERT_EQ(some->param_groups().size(), 2U);
   EXPECT_EQ(decay_of(*some, 0), 0.1);
   EXPECT_EQ(decay_of(*some, 1), 0.0);
   EXPECT_EQ(some->param_groups()[1].params().at(0).dim(), 1);
 
   config.decay_all = true;
-  const auto all = make_optimizer(config, *model.module);
+  const auto all = only_optimizer(config, *model.module);
   ASSERT_EQ(all->param_groups().size(), 1U);
   EXPECT_EQ(decay_of(*all, 0), 0.1);
 }
@@ -62,7 +75,7 @@ TEST(ParametersTest, OptionsReachTheOptimizer) {
   config.lr = 0.25;
   config.momentum = 0.5;
   config.nesterov = true;
-  const auto optimizer = make_optimizer(config, *linear_model().module);
+  const auto optimizer = only_optimizer(config, *linear_model().module);
   const auto& options = static_cast<torch::optim::SGDOptions&>(
       optimizer->param_groups().at(0).options());
   EXPECT_EQ(options.lr(), 0.25);
@@ -71,9 +84,101 @@ TEST(ParametersTest, OptionsReachTheOptimizer) {
 
   config.momentum = 0;
   EXPECT_ERROR(
-      make_optimizer(config, *linear_model().module),
+      make_optimizers(config, *linear_model().module),
       c10::ValueError,
       "nesterov");
+}
+
+// The numbers are none of the defaults.
+OptimizerConfig unusual_config() {
+  OptimizerConfig config;
+  config.lr = 0.25;
+  config.weight_decay = 0.125;
+  config.beta1 = 0.5;
+  config.beta2 = 0.75;
+  config.eps = 1e-3;
+  config.amsgrad = true;
+  config.momentum = 0.625;
+  config.dampening = 0.0625;
+  config.lr_decay = 0.375;
+  config.initial_accumulator_value = 2;
+  config.alpha = 0.875;
+  config.centered = true;
+  config.beta2_decay = -0.5;
+  config.d = 3;
+  config.bias_correction = false;
+  config.ns_steps = 4;
+  config.adjust_lr = "match-rms-adamw";
+  return config;
+}
+
+template <class Optimizer>
+typename Optimizer::Options options_made(const std::string& name) {
+  auto config = unusual_config();
+  config.name = name;
+  const auto made = make_optimizers(config, *linear_model().module);
+  const auto options = dynamic_cast<Optimizer&>(*made.front()).options();
+  EXPECT_EQ(options.lr, 0.25) << name;
+  EXPECT_EQ(options.weight_decay, 0.125) << name;
+  if constexpr (requires { options.eps + 1; }) {
+    EXPECT_EQ(options.eps, 1e-3) << name;
+  }
+  if constexpr (requires { options.betas; }) {
+    EXPECT_EQ(options.betas, std::pair(0.5, 0.75)) << name;
+  }
+  if constexpr (requires { options.amsgrad; }) {
+    EXPECT_TRUE(options.amsgrad) << name;
+  }
+  if constexpr (requires { options.momentum; }) {
+    EXPECT_EQ(options.momentum, 0.625) << name;
+  }
+  return options;
+}
+
+TEST(ParametersTest, EveryKeyReachesTheOptimizersThatHaveIt) {
+  const auto adafactor = options_made<optim::Adafactor>("adafactor");
+  EXPECT_EQ(adafactor.beta2_decay, -0.5);
+  EXPECT_EQ(adafactor.d, 3);
+  const auto adagrad = options_made<optim::Adagrad>("adagrad");
+  EXPECT_EQ(adagrad.lr_decay, 0.375);
+  EXPECT_EQ(adagrad.initial_accumulator_value, 2);
+  options_made<optim::Adam>("adam");
+  options_made<optim::AdamW>("adamw");
+  EXPECT_FALSE(options_made<optim::LAMB>("lamb").bias_correction);
+  options_made<optim::Lion>("lion");
+  const auto muon = options_made<optim::Muon>("muon");
+  EXPECT_EQ(muon.ns_steps, 4);
+  EXPECT_EQ(muon.adjust_lr_fn, optim::AdjustLr::match_rms_adamw);
+  EXPECT_FALSE(muon.nesterov);
+  const auto rmsprop = options_made<optim::RMSprop>("rmsprop");
+  EXPECT_EQ(rmsprop.alpha, 0.875);
+  EXPECT_TRUE(rmsprop.centered);
+  EXPECT_EQ(options_made<optim::SGD>("sgd").dampening, 0.0625);
+}
+
+TEST(ParametersTest, MuonHasTheMatricesAndAnAdamwTheRest) {
+  auto config = unusual_config();
+  config.name = "muon";
+  config.adamw_lr = 0.03125;
+  const auto model = linear_model();
+  const auto made = make_optimizers(config, *model.module);
+  ASSERT_EQ(made.size(), 2U);
+  const auto parameters = model.module->parameters();
+  EXPECT_EQ(made[0]->name_of(parameters.at(0)), "1.weight");
+  EXPECT_EQ(made[1]->name_of(parameters.at(1)), "1.bias");
+  const auto others = dynamic_cast<optim::AdamW&>(*made[1]).options();
+  EXPECT_EQ(others.lr, 0.03125);
+  EXPECT_EQ(others.weight_decay, 0); // of a bias
+  EXPECT_EQ(others.betas, std::pair(0.5, 0.75));
+  config.adamw_lr = 0;
+  const auto same = make_optimizers(config, *model.module);
+  EXPECT_EQ(dynamic_cast<optim::AdamW&>(*same[1]).options().lr, 0.25);
+
+  const torch::nn::Conv2d no_matrix(1, 4, 3);
+  EXPECT_ERROR(
+      make_optimizers(config, *no_matrix),
+      ConfigError,
+      "optimizer.name: muon needs weights of two dimensions");
 }
 
 TEST(ParametersTest, EveryOptimizerNameMakesOneThatSteps) {
@@ -81,13 +186,18 @@ TEST(ParametersTest, EveryOptimizerNameMakesOneThatSteps) {
     OptimizerConfig config;
     config.name = name;
     const auto model = linear_model();
-    const auto optimizer = make_optimizer(config, *model.module);
-    EXPECT_EQ(optimizer->param_groups().size(), 2U) << name;
+    const auto optimizers = make_optimizers(config, *model.module);
     for (const auto& parameter : model.module->parameters()) {
       parameter.mutable_grad() = torch::ones_like(parameter);
     }
-    optimizer->step();
-    EXPECT_EQ(optimizer->steps_of(model.module->parameters()[0]), 1) << name;
+    size_t groups = 0;
+    for (const auto& optimizer : optimizers) {
+      optimizer->step();
+      groups += optimizer->param_groups().size();
+    }
+    EXPECT_EQ(groups, 2U) << name;
+    EXPECT_EQ(optimizers[0]->steps_of(model.module->parameters()[0]), 1)
+        << name;
   }
 }
 

@@ -375,22 +375,5 @@ TEST_F(TrainerTest, ValuesThatDoNotGoTogetherAreNamed) {
   }
 }
 
-TEST_F(TrainerTest, EveryScheduleRunsToItsEnd) {
-  for (const std::string name : {"constant", "linear", "cosine", "one-cycle"}) {
-    auto config = small_config();
-    config.schedule.name = name;
-    config.schedule.warmup = 0.25;
-    config.schedule.final_factor = 0.1;
-    Trainer trainer(config, linear_model(), quadrants());
-    const auto records = records_of(trainer);
-    const auto highest =
-        std::ranges::max(records, {}, &StepRecord::learning_rate);
-    EXPECT_NEAR(highest.learning_rate, config.optimizer.lr, 1e-4) << name;
-    EXPECT_LT(records.front().learning_rate, 0.1 * config.optimizer.lr) << name;
-    const double last = records.back().learning_rate / config.optimizer.lr;
-    EXPECT_NEAR(last, name == "constant" ? 1.0 : 0.1, 0.1) << name;
-  }
-}
-
 } // namespace
 } // namespace ampkit::zoo

@@ -31,12 +31,28 @@ std::string printed(const toml::node& node) {
     out << *text;
   } else if (node.is_table()) {
     out << "a section";
-  } else if (node.is_array()) {
-    out << "a list";
+  } else if (const auto* items = node.as_array()) {
+    out << *items;
   } else {
     node.visit([&out](const auto& value) { out << value; });
   }
   return out.str();
+}
+
+// None unless every item is a number.
+std::optional<std::vector<double>> numbers(const toml::node& node) {
+  const auto* items = node.as_array();
+  if (items == nullptr) {
+    return std::nullopt;
+  }
+  std::vector<double> result;
+  for (const auto& item : *items) {
+    if (!item.is_number()) {
+      return std::nullopt;
+    }
+    result.push_back(*item.value<double>());
+  }
+  return result;
 }
 
 // Writes the value to its target; false if the type does not fit.
@@ -47,6 +63,8 @@ bool store(const toml::node& node, const KeyTarget& target) {
         std::optional<T> found;
         if constexpr (std::is_same_v<T, double>) {
           found = node.is_number() ? node.value<double>() : std::nullopt;
+        } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+          found = numbers(node);
         } else {
           found = node.value_exact<T>();
         }
@@ -67,27 +85,12 @@ void resolve_alias(const Key& key) {
   }
 }
 
-bool in_range(const Key& key) {
-  if (const auto* real = std::get_if<double*>(&key.target)) {
-    return key.range.contains(**real);
-  }
-  if (const auto* integer = std::get_if<int64_t*>(&key.target)) {
-    return key.range.contains(static_cast<double>(**integer));
-  }
-  if (const auto* text = std::get_if<std::string*>(&key.target)) {
-    return key.choices.empty() ||
-           (key.or_toml_file && (*text)->ends_with(".toml")) ||
-           std::ranges::find(key.choices, **text) != key.choices.end();
-  }
-  return true;
-}
-
 bool accept(const toml::node& node, const Key& key) {
   if (!store(node, key.target)) {
     return false;
   }
   resolve_alias(key);
-  return in_range(key);
+  return key.allows_value();
 }
 
 void assign(const Place& place, const Key& key, const toml::node& node) {
@@ -188,7 +191,7 @@ class Reader {
 
   static std::string suggestion(
       const std::string& typed, const std::vector<std::string>& known) {
-    const auto name = nearest(typed, known);
+    const auto name = nearest_key(typed, known);
     return name.empty() ? "" : ", did you mean " + name + "?";
   }
 

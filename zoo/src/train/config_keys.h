@@ -23,7 +23,8 @@ struct Range {
   std::string to_string() const;
 };
 
-using KeyTarget = std::variant<bool*, int64_t*, double*, std::string*>;
+using KeyTarget =
+    std::variant<bool*, int64_t*, double*, std::string*, std::vector<double>*>;
 
 using KeyAlias = std::pair<std::string, std::string>;
 
@@ -32,13 +33,16 @@ struct Key {
   std::string name; ///< "section.key"
   KeyTarget target;
   std::string help;
-  Range range = {};
-  std::vector<std::string> choices = {}; ///< of a text; empty: any
+  Range range = {}; ///< of a list: of each number
+  /// Of a text or number; empty: any.
+  std::vector<std::string> choices = {};
   /// Other names of choices, each with the choice that is stored in its place.
   std::vector<KeyAlias> aliases = {};
   /// Whether a text that ends in ".toml" is as good as a choice.
   bool or_toml_file = false;
 
+  /// Whether the present value is allowed.
+  bool allows_value() const;
   /// "an integer >= 0", "one of adamw, sgd".
   std::string expected() const;
   /// The present value as TOML.
@@ -48,9 +52,9 @@ struct Key {
 /// The one list of all keys, pointing into `config`.
 std::vector<Key> keys_of(RunConfig& config);
 
-/// The name among `known` that is nearest to a mistyped one; empty if none is
-/// near.
-std::string nearest(
+/// The key among `known` that is nearest to a mistyped one; empty if none is
+/// near. The right name in the wrong section is nearest of all.
+std::string nearest_key(
     const std::string& typed, const std::vector<std::string>& known);
 
 } // namespace ampkit::zoo

@@ -7,6 +7,7 @@
 #include <ampkit/optim/decay.h>
 #include <ampkit/optim/lamb.h>
 #include <ampkit/optim/lion.h>
+#include <ampkit/optim/muon.h>
 #include <ampkit/optim/rmsprop.h>
 #include <ampkit/optim/sgd.h>
 #include <c10/util/StringUtil.h>
@@ -32,11 +33,15 @@ typename Optimizer::Options options_of(const OptimizerConfig& config) {
   if constexpr (requires { o.momentum; }) {
     o.momentum = config.momentum;
   }
+  if constexpr (requires { o.dampening; }) {
+    o.dampening = config.dampening;
+  }
   if constexpr (requires { o.nesterov; }) {
     o.nesterov = config.nesterov;
   }
   if constexpr (requires { o.lr_decay; }) {
     o.lr_decay = config.lr_decay;
+    o.initial_accumulator_value = config.initial_accumulator_value;
   }
   if constexpr (requires { o.alpha; }) {
     o.alpha = config.alpha;
@@ -46,16 +51,82 @@ typename Optimizer::Options options_of(const OptimizerConfig& config) {
     o.beta2_decay = config.beta2_decay;
     o.d = config.d;
   }
+  if constexpr (requires { o.bias_correction; }) {
+    o.bias_correction = config.bias_correction;
+  }
+  if constexpr (requires { o.ns_steps; }) {
+    o.ns_steps = config.ns_steps;
+    o.adjust_lr_fn = config.adjust_lr == "original"
+                         ? optim::AdjustLr::original
+                         : optim::AdjustLr::match_rms_adamw;
+  }
   return o;
 }
 
+using Optimizers = std::vector<std::unique_ptr<optim::FusedOptimizer>>;
+
 template <class Optimizer>
-std::unique_ptr<optim::FusedOptimizer> make(
+Optimizers make(
     const OptimizerConfig& config, const torch::nn::Module& module) {
-  return std::make_unique<Optimizer>(optim::decay_groups(
+  Optimizers result;
+  result.push_back(std::make_unique<Optimizer>(optim::decay_groups(
       module,
       options_of<Optimizer>(config),
-      {.decay_norms_and_biases = config.decay_all}));
+      {.decay_norms_and_biases = config.decay_all})));
+  return result;
+}
+
+optim::NamedParameters matrices(
+    const optim::NamedParameters& from, bool wanted) {
+  optim::NamedParameters result;
+  for (size_t i = 0; i < from.params.size(); ++i) {
+    if ((from.params[i].dim() == 2) == wanted) {
+      result.params.push_back(from.params[i]);
+      result.names.push_back(from.names[i]);
+    }
+  }
+  return result;
+}
+
+/// The matrices of `parts`, or the rest, in the groups of decay_groups().
+template <class Options>
+std::vector<optim::ParamGroup<Options>> groups_of(
+    const optim::DecayParts& parts, Options options, bool of_matrices) {
+  std::vector<optim::ParamGroup<Options>> groups;
+  const auto add = [&](const optim::NamedParameters& from, const char* name) {
+    auto part = matrices(from, of_matrices);
+    if (!part.params.empty()) {
+      groups.push_back(
+          {std::move(part.params), options, name, std::move(part.names)});
+    }
+  };
+  add(parts.decayed, "decayed");
+  options.weight_decay = 0;
+  add(parts.kept, "not decayed");
+  return groups;
+}
+
+template <>
+Optimizers make<optim::Muon>(
+    const OptimizerConfig& config, const torch::nn::Module& module) {
+  const auto parts = optim::split_for_decay(
+      module, {.decay_norms_and_biases = config.decay_all});
+  auto others = options_of<optim::AdamW>(config);
+  others.lr = config.adamw_lr > 0 ? config.adamw_lr : config.lr;
+  auto hidden = groups_of(parts, options_of<optim::Muon>(config), true);
+  auto rest = groups_of(parts, others, false);
+  if (hidden.empty()) {
+    throw ConfigError(
+        {__func__, __FILE__, __LINE__},
+        "optimizer.name: muon needs weights of two dimensions, of which the "
+        "network has none; take another");
+  }
+  Optimizers result;
+  result.push_back(std::make_unique<optim::Muon>(std::move(hidden)));
+  if (!rest.empty()) {
+    result.push_back(std::make_unique<optim::AdamW>(std::move(rest)));
+  }
+  return result;
 }
 
 using Maker = decltype(&make<optim::AdamW>);
@@ -68,6 +139,7 @@ const std::vector<std::pair<std::string, Maker>>& makers() {
       {"adamw", make<optim::AdamW>},
       {"lamb", make<optim::LAMB>},
       {"lion", make<optim::Lion>},
+      {"muon", make<optim::Muon>},
       {"rmsprop", make<optim::RMSprop>},
       {"sgd", make<optim::SGD>}};
   return all;
@@ -78,12 +150,7 @@ const std::vector<std::pair<std::string, Maker>>& makers() {
 std::vector<std::string> trainable_presets() {
   std::vector<std::string> result;
   for (const auto& name : Precision::names()) {
-    const auto p = Precision::parse(name);
-    const bool computes = p.compute == at::kFloat || p.compute == at::kHalf ||
-                          p.compute == at::kBFloat16;
-    const bool updates_fp32 =
-        p.parameters == at::kFloat || p.master == at::kFloat;
-    if (computes && updates_fp32 && !p.split_master) {
+    if (!Precision::parse(name).split_master) {
       result.push_back(name);
     }
   }
@@ -98,7 +165,7 @@ std::vector<std::string> optimizer_names() {
   return names;
 }
 
-std::unique_ptr<optim::FusedOptimizer> make_optimizer(
+std::vector<std::unique_ptr<optim::FusedOptimizer>> make_optimizers(
     const OptimizerConfig& config, const torch::nn::Module& module) {
   for (const auto& [name, maker] : makers()) {
     if (name == config.name) {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include <ampkit/amp/autocast.h>
 #include <ampkit/amp/cast_parameters.h>
+#include <ampkit/amp/fp8.h>
 #include <ampkit/amp/grad_scaler.h>
 #include <ampkit/amp/gradient_accumulation.h>
 #include <ampkit/io/module_state.h>
@@ -20,9 +20,8 @@
 #include "train/evaluate.h"
 #include "train/health.h"
 #include "train/memory.h"
-#include "train/parameters.h"
-#include "train/schedule.h"
 #include "train/trainer_setup.h"
+#include "train/updater.h"
 
 namespace ampkit::zoo {
 namespace {
@@ -46,14 +45,12 @@ struct Trainer::Impl {
         eval_loader(
             data.eval, evaluation_images(train_loader), evaluation_order(c)),
         scaler(precision, scaler_options(c.precision)) {
-    check_together(config);
     model.module->to(device);
     model.module->train();
     cast_parameters(*model.module, precision);
-    region = region_options(policy, *model.module);
-    optimizer = make_optimizer(config.optimizer, *model.module);
+    region = region_options(policy, precision, config.precision, *model.module);
+    updater.emplace(config, precision, *model.module, total_steps());
     scaler.name_parameters(*model.module);
-    schedule = make_schedule(config, *optimizer, total_steps());
     if (config.train.accumulate > 1) {
       accumulation.emplace(
           model.module->parameters(),
@@ -107,9 +104,8 @@ struct Trainer::Impl {
   ImageLoader train_loader;
   ImageLoader eval_loader;
   AutocastOptions region;
-  std::unique_ptr<optim::FusedOptimizer> optimizer;
+  std::optional<Updater> updater;
   GradScaler scaler;
-  std::unique_ptr<optim::LRScheduler> schedule;
   std::optional<GradientAccumulation> accumulation; // only for more than 1
   std::unique_ptr<optim::ExponentialMovingAverage> ema;
   Health health;
@@ -177,16 +173,14 @@ void Trainer::Impl::train_step(
   }
   const auto loss = backward(window, samples);
   const auto scale = scaler.scale(at::ones({}, loss.options()));
-  const auto rate = schedule->last_lr().front();
-  const auto& limit = config.optimizer.max_norm;
-  const auto result = scaler.step(
-      *optimizer,
-      {.max_norm =
-           limit > 0 ? limit : std::numeric_limits<double>::infinity()});
+  const auto rate = updater->learning_rate();
+  const auto result = updater->step(scaler);
   scaler.update();
-  optimizer->zero_grad();
+  if (region.fp8) {
+    region.fp8->update();
+  }
   settle(to); // of the step before, while the device works on this one
-  const bool stepped = schedule->step(result); // waits if losses are scaled
+  const bool stepped = updater->advance(result); // waits if losses are scaled
   if (stepped && ema) {
     ema->update();
   }
@@ -265,6 +259,7 @@ void Trainer::Impl::end_epoch(const TrainerEvents& to) {
   if (finished || epoch % config.train.eval_every == 0) {
     const auto record = evaluate_now();
     accuracy = record.best_accuracy();
+    updater->evaluated(record.loss);
     if (to.on_eval) {
       to.on_eval(record);
     }
@@ -328,14 +323,16 @@ io::StateDict Trainer::state_dict() const {
   state.set("skipped", t.skipped);
   state.set("finished", t.finished);
   state.set_all("model", io::module_state(*t.model.module));
-  state.set_all("optimizer", t.optimizer->state_dict());
+  t.updater->save_to(state);
   state.set_all("scaler", t.scaler.state_dict());
-  state.set_all("schedule", t.schedule->state_dict());
   state.set_all("health", t.health.state_dict());
   state.set_all("data", t.train_loader.state_dict());
   state.set_all("rng", io::rng_state());
   if (t.ema) {
     state.set_all("ema", t.ema->state_dict());
+  }
+  if (t.region.fp8) {
+    state.set_all("fp8", t.region.fp8->state_dict());
   }
   return state;
 }
@@ -344,12 +341,14 @@ void Trainer::load_state_dict(const io::StateDict& state) {
   auto& t = *impl_;
   t.train_loader.load_state_dict(state.subset("data"));
   io::load_module_state(*t.model.module, state.subset("model"));
-  t.optimizer->load_state_dict(state.subset("optimizer"));
+  t.updater->load_from(state);
   t.scaler.load_state_dict(state.subset("scaler"));
-  t.schedule->load_state_dict(state.subset("schedule"));
   t.health.load_state_dict(state.subset("health"));
   if (t.ema) {
     t.ema->load_state_dict(state.subset("ema"));
+  }
+  if (t.region.fp8) {
+    t.region.fp8->load_state_dict(state.subset("fp8"));
   }
   io::set_rng_state(state.subset("rng"));
   t.step = state.integer("step");

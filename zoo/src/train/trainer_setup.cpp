@@ -1,5 +1,8 @@
 #include "train/trainer_setup.h"
 
+#include <algorithm>
+
+#include <ampkit/amp/fp8.h>
 #include <torch/torch.h>
 
 namespace ampkit::zoo {
@@ -26,9 +29,39 @@ void check_scaler(const PrecisionConfig& config) {
       config.init_scale);
 }
 
+void check_clipping(const OptimizerConfig& config) {
+  check_config(
+      config.clip_factor == 0 ||
+          (config.max_norm == 0 && config.clip_value == 0),
+      "optimizer.clip_factor: adaptive clipping does not go together with "
+      "optimizer.max_norm or optimizer.clip_value; set those to 0");
+}
+
+std::shared_ptr<Fp8Linears> fp8_linears(
+    const PrecisionConfig& config, const torch::nn::Module& module) {
+  Fp8Options options;
+  options.recipe = config.fp8_recipe == "delayed"    ? Fp8Recipe::delayed
+                   : config.fp8_recipe == "row-wise" ? Fp8Recipe::row_wise
+                                                     : Fp8Recipe::current;
+  auto fp8 = std::make_shared<Fp8Linears>(module, options);
+  std::string reasons;
+  bool any = false;
+  for (const auto& layer : fp8->layers()) {
+    any = any || layer.excluded.empty();
+    reasons += "\n  " + layer.name + ": " + layer.excluded;
+  }
+  check_config(
+      any,
+      "precision.preset: fp8-mixed runs linear layers in FP8, and the network "
+      "has none that can; take bf16-mixed",
+      reasons);
+  return fp8;
+}
+
 } // namespace
 
 void check_together(const RunConfig& config) {
+  check_clipping(config.optimizer);
   check_config(
       config.schedule.name != "one-cycle" || config.schedule.warmup > 0,
       "schedule.warmup: one-cycle needs more than 0");
@@ -53,9 +86,17 @@ PrecisionPolicy precision_policy(const PrecisionConfig& config) {
 }
 
 AutocastOptions region_options(
-    const PrecisionPolicy& policy, const torch::nn::Module& module) {
+    const PrecisionPolicy& policy,
+    const Precision& precision,
+    const PrecisionConfig& config,
+    const torch::nn::Module& module) {
   // PyTorch's own is also what regions do without a policy, with less work.
-  return policy == PrecisionPolicy() ? AutocastOptions() : policy.bind(module);
+  auto options =
+      policy == PrecisionPolicy() ? AutocastOptions() : policy.bind(module);
+  if (precision.compute == at::kFloat8_e4m3fn) {
+    options.fp8 = fp8_linears(config, module);
+  }
+  return options;
 }
 
 AugmentOptions training_images(const DataConfig& config) {

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include <ampkit/amp/autocast.h>
 #include <ampkit/amp/grad_scaler.h>
 #include <ampkit/amp/precision_policy.h>
 #include <ampkit/zoo/data/image_loader.h>
@@ -16,9 +17,14 @@ void check_together(const RunConfig& config);
 /// The policy that precision.policy names. Throws as load_precision_policy().
 PrecisionPolicy precision_policy(const PrecisionConfig& config);
 
-/// Options of the regions that `module` runs in.
+/// Options of the regions that `module` runs in. With `precision` fp8-mixed
+/// they have an Fp8Linears; throws ConfigError, with the reason for each
+/// weight, if it would take no layer of `module`.
 AutocastOptions region_options(
-    const PrecisionPolicy& policy, const torch::nn::Module& module);
+    const PrecisionPolicy& policy,
+    const Precision& precision,
+    const PrecisionConfig& config,
+    const torch::nn::Module& module);
 
 /// Throws ConfigError if the device is unknown or not there.
 c10::Device parse_device(const std::string& name);

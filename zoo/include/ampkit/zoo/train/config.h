@@ -51,6 +51,9 @@ struct PrecisionConfig {
   /// Which op and layer runs in which dtype: a name of
   /// PrecisionPolicy::preset_names(), or a TOML file.
   std::string policy = "pytorch";
+  /// Where the scales of fp8-mixed come from: "current", "delayed" or
+  /// "row-wise"; see Fp8Recipe.
+  std::string fp8_recipe = "current";
   double init_scale = 65536.0;
   double growth_factor = 2.0;
   double backoff_factor = 0.5;
@@ -77,14 +80,29 @@ struct OptimizerConfig {
   double eps = 1e-8;
   bool amsgrad = false;
   double momentum = 0.9;
+  double dampening = 0.0;
   bool nesterov = false;
   double lr_decay = 0.0;
+  double initial_accumulator_value = 0.0;
   double alpha = 0.99;
   bool centered = false;
   double beta2_decay = -0.8;
   double d = 1.0;
+  bool bias_correction = true;
+  int64_t ns_steps = 5;
+  /// How muon's step depends on the shape: "original" or "match-rms-adamw".
+  std::string adjust_lr = "original";
+  /// Learning rate of the AdamW that takes what is no matrix from muon; 0: lr.
+  double adamw_lr = 0.0;
   /// Total gradient norm beyond which gradients are scaled down; 0: never.
   double max_norm = 0.0;
+  /// Which norm: 1, 2 or infinity.
+  double norm_type = 2.0;
+  /// Largest magnitude of an element of the gradients; 0: any.
+  double clip_value = 0.0;
+  /// See AdaptiveClip; 0: no adaptive clipping.
+  double clip_factor = 0.0;
+  double clip_eps = 1e-3;
 };
 
 /// [schedule]: the learning rate over the run, as a factor of optimizer.lr.
@@ -97,6 +115,27 @@ struct ScheduleConfig {
   double final_factor = 4e-6;
   /// Whether one-cycle moves momentum, or beta1, between 0.95 and 0.85.
   bool cycle_momentum = true;
+  /// What step, multi-step and plateau multiply the rate by.
+  double gamma = 0.1;
+  /// Share of the steps between two falls of step.
+  double step_size = 0.3;
+  /// Where multi-step falls, as shares of the steps.
+  std::vector<double> milestones = {0.5, 0.75};
+  /// Share of the steps to the first restart of cosine-restarts, and how much
+  /// longer each period is than the one before.
+  double period = 0.25;
+  int64_t period_factor = 1;
+  /// Of polynomial.
+  double power = 1.0;
+  /// Share of the steps in which warmup-stable-decay falls, and how: "linear",
+  /// "cosine" or "1-sqrt".
+  double decay = 0.2;
+  std::string decay_shape = "cosine";
+  /// Evaluations without a better loss that plateau bears, by which part of the
+  /// best a loss must be better, and evaluations that don't count after a fall.
+  int64_t patience = 2;
+  double threshold = 1e-4;
+  int64_t cooldown = 0;
 };
 
 /// [train]: how long, and how.

@@ -20,7 +20,8 @@ struct StepRecord {
   bool fault = false;
   int64_t faults_total = 0; ///< since the run began
   std::string why; ///< of a skipped step: StepResult::describe()
-  double grad_norm = 0; ///< unscaled, before clipping; NaN if skipped
+  /// Of optimizer.norm_type, unscaled, before clipping; NaN if skipped.
+  double grad_norm = 0;
   /// Share of the last 100 steps whose loss or gradient was not finite.
   double nan_rate = 0;
   double samples_per_second = 0;
