@@ -48,7 +48,10 @@ std::string arguments(
     case Kind::file:
       return " -F" + words(value);
     case Kind::toml_file:
-      return " -a '(__fish_complete_suffix .toml)'" + words(value);
+      // One -a: of several the last counts.
+      return fmt::format(
+          " -a '(__fish_complete_suffix .toml) {}'",
+          fmt::join(value.words, " "));
     case Kind::folder:
       return " -a '(__fish_complete_directories)'";
     case Kind::nothing:
@@ -56,6 +59,13 @@ std::string arguments(
       break;
   }
   return "";
+}
+
+/// Without -x any file may stand for the value.
+const char* needs_value(const CompletionValue& value) {
+  return value.kind == Kind::nothing ? ""
+         : value.kind == Kind::file  ? " -r"
+                                     : " -x";
 }
 
 std::string option_names(const CompletionOption& option) {
@@ -67,12 +77,46 @@ std::string option_names(const CompletionOption& option) {
   return out;
 }
 
+/// What stands without an option, and the second and later values of an option,
+/// of which complete(1) knows the first only.
+std::string positionals(
+    const CompletionModel& model,
+    const CompletionCommand& command,
+    std::string condition) {
+  std::string out;
+  const auto add = [&](const std::string& where, const CompletionValue& value) {
+    out += fmt::format(
+        "complete -c {} -n {}{}\n",
+        model.program,
+        single_quoted(where),
+        arguments(model, value));
+  };
+  for (const auto& option : command.options) {
+    if (option.value.many) {
+      const auto after = fmt::format(
+          "__{}_after {}", model.program, fmt::join(option.names, " "));
+      add(fmt::format("{}; and {}", condition, after), option.value);
+      condition += "; and not " + after;
+    }
+  }
+  for (const auto& value : command.positionals) {
+    add(condition, value);
+  }
+  return out;
+}
+
 } // namespace
 
 std::string fish_completion(const CompletionModel& model) {
   auto out = fmt::format(
       "# fish completion for {0}. Use it in this shell:\n"
       "#   {0} completion fish | source\n"
+      "function __{0}_after  # OPTION...: whether one is the last option "
+      "typed\n"
+      "  set -l before (string match -- '-*' (commandline -opc))\n"
+      "  set -q before[1]\n"
+      "  and contains -- (string replace -r '=.*' '' -- $before[-1]) $argv\n"
+      "end\n"
       "complete -c {0} -f\n",
       model.program);
   for (const auto& command : model.commands) {
@@ -89,14 +133,11 @@ std::string fish_completion(const CompletionModel& model) {
           single_quoted(command.description));
     }
     for (const auto& option : command.options) {
-      out += begin + option_names(option) +
-             (option.value.kind == Kind::nothing ? "" : " -r") +
+      out += begin + option_names(option) + needs_value(option.value) +
              arguments(model, option.value) + " -d " +
              single_quoted(option.description) + "\n";
     }
-    for (const auto& value : command.positionals) {
-      out += begin + arguments(model, value) + "\n";
-    }
+    out += positionals(model, command, condition);
   }
   return out;
 }

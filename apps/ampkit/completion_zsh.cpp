@@ -19,6 +19,12 @@ _{program}_keys() {{
   fi
 }}
 
+_{program}_after() {{  # OPTION...: whether one of them is the last option typed
+  [[ $PREFIX == -* ]] && return 1
+  local before=${{${{(M)words[1,CURRENT-1]:#-*}}[-1]%%=*}}
+  [[ -n $before && -n ${{(M)@:#$before}} ]]
+}}
+
 _{program}_words_or_files() {{  # GLOB WORD...
   compadd -- "${{@:2}}"
   _files -g "$1"
@@ -114,6 +120,23 @@ std::string option_specs(
   return fmt::format("{}", fmt::join(specs, " "));
 }
 
+/// Completes the second and later values of an option, of which _arguments
+/// knows the first only.
+std::string more_values(
+    const CompletionModel& model, const CompletionCommand& command) {
+  std::string out;
+  for (const auto& option : command.options) {
+    if (option.value.many) {
+      out += fmt::format(
+          "_{}_after {} && {} && return; ",
+          model.program,
+          fmt::join(option.names, " "),
+          action(model, option.value));
+    }
+  }
+  return out;
+}
+
 std::string arguments(const CompletionModel& model) {
   std::string out;
   for (const auto& command : model.commands) {
@@ -125,8 +148,9 @@ std::string arguments(const CompletionModel& model) {
       positionals += " " + single_quoted(":argument:" + action(model, value));
     }
     out += fmt::format(
-        "        {}) _arguments {}{} ;;\n",
+        "        {}) {}_arguments {}{} ;;\n",
         command.name,
+        more_values(model, command),
         option_specs(model, command),
         positionals);
   }

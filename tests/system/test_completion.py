@@ -190,6 +190,16 @@ def test_tab_in_zsh(scripts, folder):
     )
 
 
+def test_later_keys_in_zsh(scripts, folder):
+    type_into(
+        ["zsh", "-f", "-i"],
+        ["autoload -Uz compinit && compinit -u", f"source {scripts / 'zsh'}"],
+        "ampkit train on\t--set train.epochs=3 optimizer.na\tadamw\t --resu\t",
+        "optimizer.name=adamw --resume",  # the line is wider than the terminal
+        folder,
+    )
+
+
 def test_words_beside_files_in_zsh(scripts, folder):
     type_into(
         ["zsh", "-f", "-i"],
@@ -217,6 +227,13 @@ def test_completions_in_fish(scripts, folder):
     assert "train.epochs=" in complete("ampkit train --set train.")
     assert complete("ampkit train --set optimizer.name=s") == ["optimizer.name=sgd"]
     assert complete("ampkit train o") == ["one.toml"]
+    later = "ampkit train one.toml --set train.epochs=3 "
+    assert complete(later + "train.see") == ["train.seed="]
+    assert complete(later + "optimizer.name=s") == ["optimizer.name=sgd"]
+    assert complete(later + "o") == complete("ampkit train --set o")
+    assert "one.toml" not in complete(later)
+    assert complete(later + "--resu") == ["--resume"]
+    assert complete(later + "--overwrite o") == ["one.toml"]
     assert complete("ampkit ops --policy st") == ["strict"]
     assert complete("ampkit ops --policy on") == ["one.toml"]
     assert "--output" in complete("ampkit report --")
