@@ -9,14 +9,14 @@
 namespace ampkit::oracle {
 namespace {
 
-zoo::GptOptions gpt_options(const nlohmann::json& json) {
+zoo::GptOptions gpt_options(const nlohmann::json& given) {
   return {
-      .vocabulary = json.at("vocabulary"),
-      .width = json.at("width"),
-      .layers = json.at("layers"),
-      .heads = json.at("heads"),
-      .length = json.at("length"),
-      .tied_head = json.at("tied_head")};
+      .vocabulary = given.at("vocabulary"),
+      .width = given.at("width"),
+      .layers = given.at("layers"),
+      .heads = given.at("heads"),
+      .length = given.at("length"),
+      .tied_head = given.at("tied_head")};
 }
 
 // gpt OPTIONS WEIGHTS TOKENS OUTPUT: logits, loss and gradients with the
