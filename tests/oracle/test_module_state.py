@@ -57,6 +57,21 @@ def test_same_weights_give_the_same_output_and_the_same_state(driver, tmp_path, 
         assert torch.equal(back.state_dict()[name], tensor), name
 
 
+def test_weights_that_a_wrapper_saved_load_under_the_names_of_the_module(
+    driver, tmp_path, net
+):
+    """DataParallel puts "module." before each name."""
+    image = torch.randn(5, 3, 8, 8)
+    torch.save(nn.DataParallel(net).state_dict(), tmp_path / "weights.pt")
+    save_file({"image": image}, tmp_path / "image")
+    files = [tmp_path / name for name in ("weights.pt", "image", "output", "state")]
+    driver("module_state", *files, "module.")
+    assert torch.equal(load_file(tmp_path / "output")["training"], net(image))
+    with pytest.raises(AssertionError) as error:
+        driver("module_state", *files)
+    assert 'replace_prefixes({{"module.", ""}})' in str(error.value)
+
+
 def test_state_of_another_module_is_refused_by_name(driver, tmp_path, net):
     state = net.state_dict()
     del state["head.bias"]

@@ -22,11 +22,14 @@ RUNS = {
         0,
     ),
     "adamw-maximize": ("AdamW", {"maximize": True, "fused": True}, 0),
+    "adam-amsgrad": ("Adam", {"amsgrad": True, "fused": True}, 0),
     "adam": ("Adam", {"weight_decay": 0.03, "fused": True}, 0),
     "sgd": ("SGD", {"momentum": 0.9, "nesterov": True, "fused": True}, 0),
     "sgd-loop": ("SGD", {"momentum": 0.9, "dampening": 0.1, "fused": False}, 1e-6),
     "sgd-plain": ("SGD", {"fused": True}, 0),
     "adagrad": ("Adagrad", {"lr_decay": 0.1, "fused": True}, 0),
+    "adagrad-start": ("Adagrad", {"initial_accumulator_value": 0.5, "fused": True}, 0),
+    "rmsprop-plain": ("RMSprop", {"weight_decay": 0.03}, 0),
     "rmsprop": ("RMSprop", {"momentum": 0.5, "centered": True}, 0),
     "adafactor": ("Adafactor", {"weight_decay": 0.03}, 1e-6),
     "adafactor-eps": ("Adafactor", {"eps": (1e-6, 1e-3)}, 1e-6),
@@ -104,6 +107,54 @@ def test_run_begun_in_python_goes_on_in_cpp_and_back(
     train(*run, x[20:], y[20:])
     train(*back, x[20:], y[20:])
     assert_runs_agree(back, run, error)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_groups_with_options_of_their_own_go_on_in_cpp_and_back(
+    driver, tmp_path, kind, named
+):
+    """In C++ the groups are in the order of the file, the parameters are not if
+    their names are known."""
+    x, y = batches()
+    model, _, scaler = make_run(kind, {})
+    names = [["0.weight", "2.weight"], ["0.bias", "2.bias"]]
+    parameters = dict(model.named_parameters())
+
+    def make_optimizer(parameters):
+        groups = [
+            {"params": [(n, parameters[n]) if named else parameters[n] for n in group]}
+            | {"lr": lr, "weight_decay": decay}
+            for group, lr, decay in zip(names, (0.02, 0.05), (0.03, 0.0))
+        ]
+        return getattr(torch.optim, kind)(groups, fused=True)
+
+    run = (model, make_optimizer(parameters), scaler)
+    train(*run, x[:10], y[:10])
+    save_run(tmp_path / "python.pt", run, x[10:20], y[10:20])
+    in_cpp = [group[::-1] if named else group for group in names]
+    torch.save(load(tmp_path / "python.pt") | {"groups": in_cpp}, tmp_path / "python.pt")
+    driver("torch_train", kind, tmp_path / "python.pt", tmp_path / "ampkit.pt")
+    train(*run, x[10:20], y[10:20])
+    state = load(tmp_path / "ampkit.pt")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(state["model"][name], tensor), name
+    for ours, theirs in zip(
+        state["optimizer"]["param_groups"], run[1].param_groups, strict=True
+    ):
+        for key in ("lr", "weight_decay"):
+            assert ours[key] == theirs[key]
+    if named:
+        return  # its numbers are those of the order in C++
+    other = make_run(kind, {})
+    back = (other[0], make_optimizer(dict(other[0].named_parameters())), other[2])
+    load_run(tmp_path / "ampkit.pt", back)
+    for group in back[1].param_groups:
+        group["fused"] = True
+    for pair in (run, back):
+        train(*pair, x[20:], y[20:])
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back[0].state_dict()[name], tensor), name
 
 
 def test_masters_of_16_bit_parameters_pass_through_python(driver, tmp_path):

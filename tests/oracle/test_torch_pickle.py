@@ -152,6 +152,15 @@ def test_parameters_become_tensors_that_require_gradients(through):
     assert [tensor.requires_grad for tensor in found] == [True, False]
 
 
+def test_file_of_cpp_can_be_mapped_into_memory(through, tmp_path):
+    value = {"a": torch.randn(100), "b": torch.randn(3).half(), "c": torch.arange(5)}
+    through(value)
+    mapped = torch.load(tmp_path / "ampkit.pt", weights_only=True, mmap=True)
+    assert_same(mapped, value)
+    for tensor in mapped.values():
+        assert tensor.data_ptr() % 64 == 0  # as torch.save aligns them
+
+
 def test_tied_tensors_stay_tied(through):
     weight = torch.randn(4, 6)
     found = through({"embedding": weight, "output": weight.t(), "row": weight[1]})

@@ -3,6 +3,7 @@
 #include <torch/nn/modules.h>
 
 #include <ampkit/io/safetensors.h>
+#include <ampkit/io/torch_state.h>
 
 #include "oracle/driver/driver.h"
 
@@ -61,17 +62,31 @@ struct Net : nn::Module {
   torch::Tensor gain;
 };
 
-// module_state WEIGHTS INPUT OUTPUT STATE: loads, runs one forward in training
-// and one in evaluation mode, and writes their outputs and the state after.
-void run_module_state(std::span<const std::string> args) {
-  TORCH_CHECK(
-      args.size() == 4, "usage: module_state WEIGHTS INPUT OUTPUT STATE");
-  Net net;
+io::StateDict read_weights(const std::string& path) {
+  if (path.ends_with(".pt")) {
+    return io::to_state_dict(io::load_torch_state(path));
+  }
   io::StateDict weights;
-  for (const auto& [name, tensor] : io::load_safetensors(args[0])) {
+  for (const auto& [name, tensor] : io::load_safetensors(path)) {
     weights.set(name, tensor);
   }
-  io::load_module_state(net, weights);
+  return weights;
+}
+
+// module_state WEIGHTS INPUT OUTPUT STATE [PREFIX]: loads, runs one forward in
+// training and one in evaluation mode, and writes their outputs and the state
+// after. WEIGHTS: safetensors, or of torch.save if it ends in .pt, whose names
+// may have a PREFIX more.
+void run_module_state(std::span<const std::string> args) {
+  TORCH_CHECK(
+      args.size() == 4 || args.size() == 5,
+      "usage: module_state WEIGHTS INPUT OUTPUT STATE [PREFIX]");
+  Net net;
+  io::LoadModuleStateOptions options;
+  if (args.size() == 5) {
+    options.rename = io::replace_prefixes({{args[4], ""}});
+  }
+  io::load_module_state(net, read_weights(args[0]), options);
   const auto input = io::load_safetensors(args[1]).front().second;
   const auto training = net.forward(input);
   net.eval();

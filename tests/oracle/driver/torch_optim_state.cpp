@@ -23,21 +23,46 @@ namespace {
 
 namespace nn = torch::nn;
 
+using Groups = std::vector<optim::NamedParameters>;
+
 // The settings come from the file.
 template <class Optimizer>
 std::unique_ptr<optim::FusedOptimizer> make(
-    const nn::Module& model, optim::Kernel kernel) {
+    const Groups& groups, optim::Kernel kernel) {
   typename Optimizer::Options options;
   options.kernel = kernel;
-  return std::make_unique<Optimizer>(optim::named(model), options);
+  std::vector<optim::ParamGroup<typename Optimizer::Options>> made;
+  for (const auto& group : groups) {
+    made.push_back(
+        {.params = group.params, .options = options, .names = group.names});
+  }
+  return std::make_unique<Optimizer>(std::move(made));
+}
+
+// The parameters that `run` lists by name for each group; else one group of
+// all.
+Groups groups_of(const nn::Module& model, const io::TorchDict& run) {
+  if (run.find("groups") == nullptr) {
+    return {optim::named(model)};
+  }
+  const auto parameters = model.named_parameters();
+  Groups groups;
+  for (const auto& names : run.at("groups").items()) {
+    auto& group = groups.emplace_back();
+    for (const auto& name : names.items()) {
+      group.names.push_back(name.text());
+      group.params.push_back(parameters[name.text()]);
+    }
+  }
+  return groups;
 }
 
 std::unique_ptr<optim::FusedOptimizer> make_optimizer(
-    const std::string& kind, const nn::Module& model) {
+    const std::string& kind, const Groups& model) {
   using optim::Kernel;
   static const std::map<
       std::string,
-      std::function<std::unique_ptr<optim::FusedOptimizer>(const nn::Module&)>>
+      std::function<std::unique_ptr<optim::FusedOptimizer>(const Groups&)>>
       makers{
           // The stock kernel is Python's own, operation by operation.
           {"Adam", [](auto& m) { return make<optim::Adam>(m, Kernel::stock); }},
@@ -76,7 +101,7 @@ void train_torch_optim_state(std::span<const std::string> args) {
   const auto y = run.at("y").tensor();
   model->to(x.scalar_type());
   io::load_module_state(*model, weights);
-  const auto optimizer = make_optimizer(args[0], *model);
+  const auto optimizer = make_optimizer(args[0], groups_of(*model, run));
   optim::load_torch_state_dict(*optimizer, run.at("optimizer"));
   GradScaler scaler;
   scaler.load_state_dict(io::to_state_dict(run.at("scaler")));
