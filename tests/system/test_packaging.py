@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import subprocess
 import sys
 
 import pytest
@@ -63,6 +64,43 @@ def test_package_files_name_no_folder_of_this_machine(installed, build, torch_di
         text = path.read_text()
         for folder in private:
             assert str(folder) not in text, f"{path.name} holds {folder}"
+
+
+def cxx11_symbols(library, *options):
+    """Mangled names in which std::string or std::list has the new ABI."""
+    done = subprocess.run(
+        ["nm", *options, library], capture_output=True, text=True, check=True
+    )
+    names = {line.split()[-1] for line in done.stdout.splitlines() if line.strip()}
+    return {name for name in names if "cxx11" in name}
+
+
+@pytest.mark.parametrize("library", ["src/libampkit.a", "zoo/libampkit_zoo.a"])
+def test_no_symbol_of_libtorch_is_undefined_for_its_string_abi(
+    build, torch_dir, library
+):
+    exported = set()
+    for path in torch_dir.parents[2].glob("lib/lib*.so"):
+        exported |= cxx11_symbols(path, "--dynamic", "--defined-only")
+    wanted = cxx11_symbols(build / library, "--undefined-only")
+    of_libtorch = {
+        name for name in wanted if re.match(r"_ZNK?(3c10|2at|5torch)", name)
+    }
+    assert len(of_libtorch) > 5  # strings do pass between the two
+    assert of_libtorch <= exported
+
+
+def test_libtorch_exports_no_googletest_that_would_replace_ours(torch_dir):
+    libraries = list(torch_dir.parents[2].glob("lib/lib*.so"))
+    assert libraries
+    for path in libraries:
+        done = subprocess.run(
+            ["nm", "--dynamic", "--defined-only", path],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "_ZN7testing" not in done.stdout, path
 
 
 def test_find_package_consumer_runs(compile_project, run):

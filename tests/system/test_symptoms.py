@@ -20,6 +20,7 @@ HEADINGS = [
     "Optimizers and clipping",
     "Saving",
     "Modules and TorchScript",
+    "Building, data, parity",
     "FP8",
 ]
 THREAD = re.compile(r"(?:pytorch|[\w.-]+/[\w.-]+)#\d+")

@@ -223,6 +223,23 @@ TEST(ImageLoaderTest, MakesNoMoreThanItMayAhead) {
   EXPECT_EQ(data->reads, 20);
 }
 
+// Reading waits here, as for a disk: that needs no idle core.
+TEST(ImageLoaderTest, ThroughputRisesWithTheWorkers) {
+  const auto data = images(64);
+  data->delay = std::chrono::milliseconds(2);
+  const auto seconds_with = [&](int threads) {
+    ImageLoader loader(data, kPlain, {.batch_size = 4, .threads = threads});
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(whole_epoch(loader, 0).size(), 16U);
+    return std::chrono::duration<double>(
+               std::chrono::steady_clock::now() - begin)
+        .count();
+  };
+  const double one = seconds_with(1);
+  EXPECT_GE(one, 64 * 2e-3);
+  EXPECT_LT(seconds_with(4), 0.5 * one);
+}
+
 TEST(ImageLoaderTest, CanBeDestroyedAtAnyMoment) {
   std::mt19937 random(4);
   for (int trial = 0; trial < 200; ++trial) {
