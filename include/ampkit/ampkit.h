@@ -20,6 +20,10 @@
 #include <ampkit/amp/script_issues.h>
 #include <ampkit/amp/script_module.h>
 #include <ampkit/amp/step_result.h>
+#include <ampkit/diagnose/finding.h>
+#include <ampkit/diagnose/tensor_summary.h>
+#include <ampkit/diagnose/verdict.h>
+#include <ampkit/diagnose/watch.h>
 #include <ampkit/dist/context.h>
 #include <ampkit/dist/launch.h>
 #include <ampkit/dist/launch_environment.h>

@@ -1,0 +1,67 @@
+// Faults planted in small nets: does the watch name the right op, layer and
+// kind? Prints the score.
+#include "diagnose/planted_faults.h"
+
+#include <cstdio>
+#include <sstream>
+
+namespace ampkit::diagnose {
+namespace {
+
+bool names_op(const Finding& finding, const std::string& ops) {
+  const auto is = [&](const std::string& name, const std::string& op) {
+    return name == "aten::" + op || name == "aten::" + op + "_";
+  };
+  std::istringstream all(ops);
+  bool named = ops.empty();
+  for (std::string op; std::getline(all, op, '|');) {
+    named = named || is(finding.op, op) || is(finding.forward_op, op);
+  }
+  return named;
+}
+
+bool names_place(const Finding& finding, const std::string& place) {
+  return place.empty() || finding.module == place || finding.after == place ||
+         finding.after.starts_with(place + ".") || finding.parameter == place;
+}
+
+TEST(PlantedFaultsTest, EachIsFoundWithItsOpItsLayerAndItsKind) {
+  const auto faults = every_fault();
+  int right = 0;
+  for (const auto& fault : faults) {
+    torch::manual_seed(1);
+    const auto finding = fault.run();
+    if (!finding.has_value()) {
+      ADD_FAILURE() << fault.name << ": nothing found";
+      continue;
+    }
+    const bool ok = finding->verdict == fault.expected.verdict &&
+                    names_op(*finding, fault.expected.op) &&
+                    names_place(*finding, fault.expected.place);
+    right += ok;
+    EXPECT_TRUE(ok) << fault.name << ": expected "
+                    << to_string(fault.expected.verdict) << " in "
+                    << fault.expected.op << " at " << fault.expected.place
+                    << "\n"
+                    << to_string(*finding);
+  }
+  std::printf("planted faults found: %d / %zu\n", right, faults.size());
+  EXPECT_GE(faults.size(), 30);
+}
+
+TEST(PlantedFaultsTest, HealthyRunsGiveNoAlarm) {
+  const auto runs = healthy_runs();
+  int alarms = 0;
+  for (const auto& healthy : runs) {
+    torch::manual_seed(1);
+    const auto finding = healthy.run();
+    alarms += finding.has_value();
+    EXPECT_FALSE(finding.has_value())
+        << healthy.name << ": " << to_string(*finding);
+  }
+  std::printf("false alarms: %d / %zu healthy runs\n", alarms, runs.size());
+  EXPECT_GE(runs.size(), 20);
+}
+
+} // namespace
+} // namespace ampkit::diagnose
