@@ -284,6 +284,27 @@ SUITE = [
         bound=1e-6,
     ),
     Benchmark(
+        name="watch_full",
+        work="a step of that GPT in bf16, every op seen by a diagnose::Watch; to the "
+        "same without it",
+        ours=Ours(("watched_step", "1", "2")),
+        peer=Ours(("watched_step", "0", "2")),
+        goal=2.0,
+        threads=2,
+        reps=10,
+        bound=1e-6,
+    ),
+    Benchmark(
+        name="watch_sampling",
+        work="20 such steps, one of them seen by the Watch; to the same without it",
+        ours=Ours(("watched_step", "20", "20")),
+        peer=Ours(("watched_step", "0", "20")),
+        goal=1.05,
+        threads=2,
+        reps=5,
+        bound=1e-6,
+    ),
+    Benchmark(
         name="activation_bytes",
         work="bytes that a GPT of 12 layers holds after forward, batch 32 x 128, beyond "
         "weights and batch: bf16-mixed to FP32, both ours",

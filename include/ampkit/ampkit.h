@@ -21,6 +21,7 @@
 #include <ampkit/amp/script_module.h>
 #include <ampkit/amp/step_result.h>
 #include <ampkit/diagnose/finding.h>
+#include <ampkit/diagnose/inject.h>
 #include <ampkit/diagnose/tensor_summary.h>
 #include <ampkit/diagnose/verdict.h>
 #include <ampkit/diagnose/watch.h>

@@ -49,6 +49,7 @@ struct Frame : at::ObserverContext {
   c10::SmallVector<Input, 4> inputs;
   std::vector<c10::IValue> arguments; ///< of a node: none
   bool constant_inf = false;
+  int32_t suspect = -1; ///< op of the tape: a bad value it made inside
 
  private:
   bool pushed_ = false;

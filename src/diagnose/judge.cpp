@@ -33,7 +33,11 @@ constexpr std::array<std::string_view, 8> kLogarithms{
 constexpr std::array<std::string_view, 5> kRoots{
     "sqrt", "rsqrt", "pow", "float_power", "acos"};
 
-bool any_zero(const TapeOp& op) {
+// Unless nothing is known of them.
+bool may_be_zero(const TapeOp& op) {
+  if (!op.evidence.has_value()) {
+    return true;
+  }
   const auto& inputs = op.evidence->inputs;
   return std::any_of(inputs.begin(), inputs.end(), [](const auto& summary) {
     return summary.zeros > 0;
@@ -57,15 +61,14 @@ Verdict verdict_of_name(const Tape& tape, const TapeOp& op) {
   if (is_softmax(op) && made.nan && has_infinite_input(tape, op)) {
     return Verdict::masked_row;
   }
-  const bool exact = op.evidence.has_value();
-  if (is_one_of(base, kDivisions) && (!exact || any_zero(op))) {
+  if (is_one_of(base, kDivisions) && may_be_zero(op)) {
     return Verdict::division;
   }
   if (is_one_of(base, kLogarithms)) {
     return Verdict::logarithm;
   }
   if (is_one_of(base, kRoots) &&
-      (made.nan || base == "rsqrt" || any_zero(op))) {
+      (made.nan || base == "rsqrt" || may_be_zero(op))) {
     return Verdict::root;
   }
   if (made.nan && has_infinite_input(tape, op)) {
@@ -74,26 +77,30 @@ Verdict verdict_of_name(const Tape& tape, const TapeOp& op) {
   return made.nan ? Verdict::invalid_operation : Verdict::forward_overflow;
 }
 
+// The op in float64; null: it was not run.
+const Replay* replay_of(const TapeOp& op) {
+  return op.evidence.has_value() && op.evidence->replay.has_value()
+             ? &*op.evidence->replay
+             : nullptr;
+}
+
 Verdict verdict_in_backward(
     const Tape& tape, const TapeOp& op, const StepContext& context) {
-  const bool replayed =
-      op.evidence.has_value() && op.evidence->replay.has_value();
-  const bool overflow =
-      replayed ? op.evidence->replay->finite
-               : !tape.values[static_cast<size_t>(op.output)].flags.nan;
+  const auto& made = tape.values[static_cast<size_t>(op.output)];
+  const Replay* replay = replay_of(op);
+  const bool overflow = replay != nullptr ? replay->finite : !made.flags.nan;
   if (!overflow) {
     return is_softmax(op) ? Verdict::masked_row : Verdict::singular_gradient;
   }
   if (!context.scale.has_value()) {
     return Verdict::backward_overflow;
   }
-  if (*context.scale <= context.scale_floor) {
+  const double scale = context.scale.value();
+  if (scale <= context.scale_floor) {
     return Verdict::scale_at_floor;
   }
-  const double largest =
-      replayed && op.evidence->output.dtype == c10::kHalf ? 65504.0 : 0x1p127;
-  const bool fits =
-      !replayed || op.evidence->replay->amax / *context.scale <= largest;
+  const double largest = made.dtype == at::kHalf ? 65504.0 : 0x1.FEp127;
+  const bool fits = replay == nullptr || replay->amax / scale <= largest;
   return fits ? Verdict::handled_overflow : Verdict::backward_overflow;
 }
 
@@ -105,11 +112,9 @@ Verdict verdict_of_op(
   if (op.in_backward) {
     return verdict_in_backward(tape, op, context);
   }
-  const bool fits_in_float64 = op.evidence.has_value() &&
-                               op.evidence->replay.has_value() &&
-                               op.evidence->replay->finite;
-  return fits_in_float64 ? Verdict::forward_overflow
-                         : verdict_of_name(tape, op);
+  const Replay* replay = replay_of(op);
+  return replay != nullptr && replay->finite ? Verdict::forward_overflow
+                                             : verdict_of_name(tape, op);
 }
 
 Verdict verdict_of_source(const TapeValue& value) {

@@ -205,11 +205,24 @@ void OpObserver::end(const at::RecordFunction& fn, Frame& frame) {
   for (const c10::IValue& output : fn.outputs()) {
     if (output.isTensor()) {
       note_output(output.toTensor(), frame);
+      look_at_suspect(output.toTensor(), frame);
     } else if (output.isTensorList()) {
       for (const c10::IValue& each : output.toListRef()) {
         note_output(each.toTensor(), frame);
       }
     }
+  }
+}
+
+void OpObserver::look_at_suspect(const at::Tensor& output, const Frame& frame) {
+  const int32_t held =
+      frame.suspect >= 0 && is_watched(output) ? held_by(output) : -1;
+  if (held < 0 || !tape_.values[static_cast<size_t>(held)].flags.any()) {
+    return;
+  }
+  auto& op = tape_.ops[static_cast<size_t>(frame.suspect)];
+  if (!op.evidence.has_value()) {
+    look_for_birth(output, frame, op);
   }
 }
 

@@ -82,6 +82,7 @@ class OpObserver : public c10::DebugInfoBase,
   void note_output(const at::Tensor& tensor, const Frame& frame);
   bool is_known(const at::Tensor& tensor, const Frame& frame) const;
   bool inner_op_saw_it(const at::Tensor& tensor, const Frame& frame);
+  void look_at_suspect(const at::Tensor& output, const Frame& frame);
   int32_t new_op(const Frame& frame);
 
   void look_for_birth(const at::Tensor& output, const Frame& frame, TapeOp& op);

@@ -33,7 +33,11 @@ int32_t OpObserver::new_intermediate(
   const int32_t number = hold(tensor, value);
   auto& op = tape_.ops[static_cast<size_t>(value.op)];
   op.output = number;
-  look_for_birth(tensor, *user.parent, op);
+  // Perhaps memory that is not written yet: looked at closely only if it comes
+  // to something.
+  if (user.parent->suspect < 0) {
+    user.parent->suspect = value.op;
+  }
   return number;
 }
 
@@ -45,6 +49,7 @@ int32_t OpObserver::held_by(const at::Tensor& tensor) const {
 int32_t OpObserver::hold(const at::Tensor& tensor, const TapeValue& value) {
   const auto number = static_cast<int32_t>(tape_.values.size());
   tape_.values.push_back(value);
+  tape_.values.back().dtype = tensor.scalar_type();
   const auto place = by_storage_.find(storage_of(tensor));
   if (place != by_storage_.end()) {
     place->second.value = number;

@@ -19,6 +19,7 @@ enum class Source : uint8_t { op, parameter, buffer, input, unknown };
 /// What a storage held from one write to the next.
 struct TapeValue {
   Flags flags;
+  at::ScalarType dtype = at::ScalarType::Undefined;
   int32_t op = -1; ///< that made it; -1: a source
   Source source = Source::op;
   int32_t name = -1; ///< entry of NamedTensors, or number of the input

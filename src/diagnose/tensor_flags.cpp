@@ -35,6 +35,7 @@ using BFloat16Layout = Layout<at::BFloat16, int16_t, 0x7F80>;
 
 template <class Visit>
 auto with_layout(at::ScalarType dtype, const Visit& visit) {
+  // NOLINTNEXTLINE(bugprone-branch-clone): each has another type
   switch (dtype) {
     case at::kFloat:
       return visit(FloatLayout{});

@@ -75,6 +75,21 @@ void append_bad(const TensorSummary& summary, std::ostream& out) {
   add(summary.negative_infs, "-inf");
 }
 
+void summarize_on_host(const at::Tensor& host, TensorSummary& summary) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf, at::kBFloat16, host.scalar_type(), "summarize", [&] {
+        summarize_as<scalar_t>(host, summary);
+      });
+}
+
+void check_can_summarize(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(
+      tensor.defined() && is_watched_dtype(tensor.scalar_type()),
+      "diagnose::summarize: tensor must be Float, Double, Half or BFloat16, "
+      "got ",
+      tensor.toString());
+}
+
 } // namespace
 
 double TensorSummary::amax() const {
@@ -82,22 +97,14 @@ double TensorSummary::amax() const {
 }
 
 TensorSummary summarize(const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(
-      tensor.defined() && is_watched_dtype(tensor.scalar_type()),
-      "diagnose::summarize: tensor must be Float, Double, Half or BFloat16, "
-      "got ",
-      tensor.toString());
-  const c10::NoGradGuard no_grad;
-  const auto host = tensor.detach().cpu().contiguous();
+  check_can_summarize(tensor);
   TensorSummary summary{
       .dtype = tensor.scalar_type(),
       .sizes = tensor.sizes().vec(),
       .elements = tensor.numel()};
   if (summary.elements > 0) {
-    AT_DISPATCH_FLOATING_TYPES_AND2(
-        at::kHalf, at::kBFloat16, host.scalar_type(), "summarize", [&] {
-          summarize_as<scalar_t>(host, summary);
-        });
+    const c10::NoGradGuard no_grad;
+    summarize_on_host(tensor.detach().cpu().contiguous(), summary);
   }
   return summary;
 }

@@ -30,6 +30,8 @@ NAMES = [
     "autocast_call",
     "policy_engine",
     "controller",
+    "watch_full",
+    "watch_sampling",
     "activation_bytes",
     "recompute_bytes",
     "recompute_extra_time",
