@@ -71,6 +71,7 @@ class OpObserver : public c10::DebugInfoBase,
   /// -1: none.
   int32_t held_by(const at::Tensor& tensor) const;
   bool writes_into(int32_t op, int32_t value) const;
+  bool reads_at_once(const at::Tensor& tensor) const;
   void read_flags(const at::Tensor& tensor, TapeValue& value);
 
   void note_inputs(const at::RecordFunction& fn, Frame& frame);

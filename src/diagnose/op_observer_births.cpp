@@ -81,7 +81,7 @@ void OpObserver::look_for_lost_values(
     const at::Tensor& output, const Frame& frame, TapeOp& op) {
   const bool may_lose = output.scalar_type() == at::kHalf &&
                         !frame.node.empty() && !frame.is_node &&
-                        reading_ == Reading::at_once && replays_left_ > 0;
+                        reads_at_once(output) && replays_left_ > 0;
   const bool can_replay =
       !frame.traits.once_only || frame.name == "aten::copy_";
   if (!may_lose || !can_replay) {

@@ -3,12 +3,16 @@
 namespace ampkit::diagnose {
 
 void OpObserver::read_flags(const at::Tensor& tensor, TapeValue& value) {
-  if (reading_ == Reading::deferred && (defer_all_ || !tensor.is_cpu())) {
+  if (!reads_at_once(tensor)) {
     value.pending = static_cast<int32_t>(tape_.pending.size());
     tape_.pending.push_back(flags_on_device(tensor));
   } else {
     value.flags = flags_of(tensor);
   }
+}
+
+bool OpObserver::reads_at_once(const at::Tensor& tensor) const {
+  return reading_ == Reading::at_once || (tensor.is_cpu() && !defer_all_);
 }
 
 int32_t OpObserver::value_of(const at::Tensor& tensor) {
@@ -25,10 +29,6 @@ int32_t OpObserver::new_intermediate(
   }
   TapeValue value;
   read_flags(tensor, value);
-  if (!value.flags.any() && value.pending < 0) {
-    value.source = Source::unknown;
-    return hold(tensor, value);
-  }
   value.op = new_op(*user.parent);
   const int32_t number = hold(tensor, value);
   auto& op = tape_.ops[static_cast<size_t>(value.op)];

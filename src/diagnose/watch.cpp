@@ -232,7 +232,9 @@ void Watch::Step::scaled(const GradScaler& scaler, const StepResult& result) {
   if (!watched() || !scaler.is_enabled()) {
     return;
   }
-  if (state_->observer->deferred()) {
+  const bool on_device =
+      !result.found_inf().is_cpu() || state_->watch->options.defer_on_cpu;
+  if (state_->observer->deferred() && on_device) {
     // Not read: what overflows in backward is taken as handled.
     state_->context.scale = std::numeric_limits<double>::infinity();
   } else if (result.skipped()) {

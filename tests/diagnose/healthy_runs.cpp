@@ -1,5 +1,6 @@
 #include "diagnose/planted_faults.h"
 
+#include <ampkit/amp/recompute.h>
 #include <ampkit/optim/adamw.h>
 
 namespace ampkit::diagnose {
@@ -49,6 +50,50 @@ std::vector<HealthyRun> healthy_runs() {
                   })});
   runs.push_back(
       {"norm at 0", pooled([](auto& x) { return x + (x * 0).norm(); })});
+  runs.push_back(
+      {"a recomputed block in fp16",
+       hidden(
+           [](auto& x) {
+             return checkpoint(
+                 [](const at::Tensor& y) {
+                   return y.masked_fill(y < 0, -kInf).softmax(-1);
+                 },
+                 x);
+           },
+           at::kHalf)});
+  runs.push_back(
+      {"fused causal attention in bf16",
+       hidden(
+           [](auto& x) {
+             const auto q = x.unsqueeze(1);
+             return at::scaled_dot_product_attention(
+                        q, q, q, {}, 0.0, true, std::nullopt)
+                 .squeeze(1);
+           },
+           at::kBFloat16)});
+  // LibTorch gives zeros there.
+  runs.push_back({"a fully masked row in fused attention", hidden([](auto& x) {
+                    const auto q = x.unsqueeze(1);
+                    const auto mask = torch::full({6, 6}, -kInf);
+                    return at::scaled_dot_product_attention(
+                               q, q, q, mask, 0.0, false, std::nullopt)
+                        .squeeze(1);
+                  })});
+  runs.push_back(
+      {"an LSTM in fp16",
+       hidden(
+           [](auto& x) {
+             torch::nn::LSTM lstm(
+                 torch::nn::LSTMOptions(16, 16).batch_first(true));
+             return std::get<0>(lstm->forward(x.to(at::kFloat)));
+           },
+           at::kHalf)});
+  runs.push_back({"a second derivative", hidden([](auto& x) {
+                    const auto y = x.detach().requires_grad_();
+                    const auto slope = torch::autograd::grad(
+                        {y.pow(3).sum()}, {y}, {}, true, true);
+                    return x + slope[0] * 0.1;
+                  })});
   runs.push_back({"a selected infinity", pooled([](auto& x) {
                     return torch::where(x > kInf, kInf, x);
                   })});

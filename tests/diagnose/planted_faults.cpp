@@ -1,6 +1,9 @@
 #include "diagnose/planted_faults.h"
 
+#include <ampkit/amp/recompute.h>
+#include <ampkit/amp/script_module.h>
 #include <ampkit/optim/adamw.h>
+#include <torch/script.h>
 
 namespace ampkit::diagnose {
 namespace {
@@ -170,6 +173,63 @@ std::vector<PlantedFault> faults_of_range() {
   };
 }
 
+// A scripted net: `body` makes y of h, the result of its layer.
+Run scripted(const std::string& body, at::ScalarType dtype = at::kFloat) {
+  return [body, dtype] {
+    torch::jit::Module layer("__torch__.Layer");
+    layer.register_parameter(
+        "weight", torch::randn({4, 4}).requires_grad_(), false);
+    layer.define(
+        "def forward(self, x):\n  return torch.matmul(x, self.weight)\n");
+    torch::jit::Module script("__torch__.Scripted");
+    script.register_module("layer", layer);
+    script.define(
+        "def forward(self, x):\n"
+        "  h = self.layer.forward(x)\n" +
+        body + "  return y.float().sum()\n");
+    ScriptModule net(script);
+    Trial trial{
+        .dtype = dtype,
+        .input = torch::randn({6, 4}),
+        .loss = [&net](const at::Tensor& x) { return net.forward(x); }};
+    return run_trial(net, trial);
+  };
+}
+
+std::vector<PlantedFault> faults_of_scripts() {
+  return {
+      {"log(0) in a script",
+       {Verdict::logarithm, "log", "layer"},
+       scripted("  y = torch.log(h - h)\n")},
+      {"0 / 0 in a script",
+       {Verdict::division, "div", "layer"},
+       scripted("  y = (h - h) / (h - h)\n")},
+      {"sqrt at 0 in a script",
+       {Verdict::singular_gradient, "sqrt", "layer"},
+       scripted("  y = torch.sqrt(h - h)\n", at::kBFloat16)},
+      {"overflow in a script in fp16",
+       {Verdict::forward_overflow, "mul", "layer"},
+       scripted("  y = h * 60000.0 * 60000.0\n", at::kHalf)},
+  };
+}
+
+std::vector<PlantedFault> faults_in_recomputed_blocks() {
+  return {
+      {"log(0) in a recomputed block",
+       {Verdict::logarithm, "log", "conv2"},
+       pooled([](auto& x) {
+         return checkpoint(
+             [](const at::Tensor& y) { return (y * 0).log(); }, x);
+       })},
+      {"sqrt at 0 in a recomputed block",
+       {Verdict::singular_gradient, "sqrt", "conv2"},
+       pooled([](auto& x) {
+         return checkpoint(
+             [](const at::Tensor& y) { return (y * 0).sqrt() + y; }, x);
+       })},
+  };
+}
+
 std::vector<PlantedFault> faults_of_optimizers() {
   return {
       {"an exploding learning rate",
@@ -206,6 +266,8 @@ std::vector<PlantedFault> every_fault() {
         faults_of_operations(),
         faults_of_slopes(),
         faults_of_range(),
+        faults_of_scripts(),
+        faults_in_recomputed_blocks(),
         faults_of_optimizers()}) {
     all.insert(all.end(), group.begin(), group.end());
   }
