@@ -1,5 +1,8 @@
 #include <ampkit/diagnose/watch.h>
 
+#include <array>
+#include <thread>
+
 #include <ampkit/amp/autocast.h>
 #include <ampkit/amp/script_module.h>
 #include <ampkit/optim/adamw.h>
@@ -178,6 +181,27 @@ TEST_F(WatchTest, StepsMicroBatchesAndRanksAreReported) {
   EXPECT_EQ(finding->step, 41);
   EXPECT_EQ(finding->micro_batch, 2);
   EXPECT_EQ(finding->rank, 3);
+}
+
+TEST_F(WatchTest, OnlyTheRankWithTheBadBatchHasAFinding) {
+  std::array<std::optional<Finding>, 2> found;
+  std::array<std::thread, 2> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks[rank] = std::thread([rank, &found] {
+      TwoLayers replica;
+      Watch watched(replica, {.rank = rank});
+      auto step = watched.step();
+      const auto x = torch::full({2, 4}, rank == 1 ? kNan : 1.0F);
+      replica.forward(x).sum().backward();
+      found[rank] = step.finish();
+    });
+  }
+  for (auto& rank : ranks) {
+    rank.join();
+  }
+  EXPECT_FALSE(found[0].has_value());
+  ASSERT_TRUE(found[1].has_value());
+  EXPECT_EQ(found[1]->rank, 1);
 }
 
 TEST_F(WatchTest, WatchingChangesNoNumbers) {
