@@ -81,7 +81,7 @@ void expect_unchanged_by_zero_gradients(typename Optimizer::Options options) {
 }
 
 // An eps of 1e-8 is 0 in fp16, and 0 / 0 is NaN.
-TEST(EveryOptimizerOnce, GradientOfExactlyZeroLeavesA16BitWeightAlone) {
+TEST(EveryOptimizerUndecayed, GradientOfExactlyZeroLeavesA16BitWeightAlone) {
   for (const auto kernel : {Kernel::stock, Kernel::automatic}) {
     expect_unchanged_by_zero_gradients<Adafactor>({.kernel = kernel});
     expect_unchanged_by_zero_gradients<Adagrad>({.kernel = kernel});

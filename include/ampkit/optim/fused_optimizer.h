@@ -61,7 +61,7 @@ class AMPKIT_API FusedOptimizer : public torch::optim::Optimizer,
   /// false: 16-bit parameters keep no master, and those there are go at the
   /// next step, which saves 4 bytes a parameter. Each step still computes in
   /// fp32, but from the parameter, and rounds into it: an update of less than
-  /// half the spacing of its values is lost. The beginning: true.
+  /// half the spacing of its values is lost. Default: true.
   void keep_masters(bool keep);
 
   /// What the update works on: the fp32 master of a 16-bit parameter that was
