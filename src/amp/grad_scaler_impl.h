@@ -40,6 +40,16 @@ struct GradScaler::Impl {
     at::Tensor norm; // fp32 [], of the unscaled gradients; if it was measured
   };
 
+  // Whether a step is skipped, and why.
+  struct Verdict {
+    Flag skip;
+    Flag bad_loss;
+    Flag leftover;
+    Flag has_gradient;
+
+    Flag fault() const { return skip & (bad_loss | leftover); }
+  };
+
   explicit Impl(const GradScalerOptions& given);
 
   /// Whether gradients are checked, scaled or not.
@@ -81,7 +91,21 @@ struct GradScaler::Impl {
       const at::Tensor& clip_factor,
       const StepOptions& step_options) const;
   StepResult finish_step(
-      const std::vector<Part>& parts, const Flag& bad, const at::Tensor& norm);
+      const std::vector<Part>& parts,
+      const Verdict& verdict,
+      const at::Tensor& norm);
+
+  // grad_scaler_agreement.cpp
+  Verdict agree(
+      const Verdict& own, const torch::optim::Optimizer& optimizer) const;
+  Verdict judge(
+      const Flag& bad,
+      const std::vector<Part>& parts,
+      const Optimizers& optimizers) const;
+  StepResult follow_others(
+      const Optimizers& optimizers,
+      const Verdict& verdict,
+      const StepOptions& step_options);
 
   // grad_scaler_update.cpp
   void end_iteration(const char* who);

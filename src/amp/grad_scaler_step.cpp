@@ -154,6 +154,10 @@ StepResult GradScaler::Impl::step(
     step_options.closure();
   }
   auto parts = parts_of(optimizers, step_options, who);
+  if (parts.empty() && options.agree_over_ranks) {
+    return follow_others(
+        optimizers, judge(Flag(), parts, optimizers), step_options);
+  }
   if (parts.empty()) {
     return StepResult(std::make_shared<const StepFacts>(
         StepFacts{.skipped = Flag(true), .no_gradient = true}));
@@ -178,9 +182,9 @@ StepResult GradScaler::Impl::step(
       factor = clip_factor(norm, *step_options.max_norm);
     }
   }
-  const Flag skip = bad | bad_loss;
-  take_step(parts, skip, factor, step_options);
-  return finish_step(parts, skip, norm);
+  const auto verdict = judge(bad, parts, optimizers);
+  take_step(parts, verdict.skip, factor, step_options);
+  return finish_step(parts, verdict, norm);
 }
 
 // LBFGS runs its closure many times a step and compares the losses.
@@ -213,7 +217,8 @@ std::vector<GradScaler::Impl::Part> GradScaler::Impl::parts_of(
   for (torch::optim::Optimizer& optimizer : optimizers) {
     Record& record = require_record(optimizer, who);
     if (!any_gradient(optimizer)) {
-      if (!step_options.allow_no_grad) {
+      // With several ranks another one may have some.
+      if (!step_options.allow_no_grad && !options.agree_over_ranks) {
         require_gradient(optimizer);
       }
       records.erase(&optimizer);
@@ -338,16 +343,26 @@ void GradScaler::Impl::take_fused_step(
 }
 
 StepResult GradScaler::Impl::finish_step(
-    const std::vector<Part>& parts, const Flag& skip, const at::Tensor& norm) {
-  StepFacts together{.skipped = skip, .bad_loss = bad_loss, .grad_norm = norm};
+    const std::vector<Part>& parts,
+    const Verdict& verdict,
+    const at::Tensor& norm) {
+  const bool agreed = static_cast<bool>(options.agree_over_ranks);
+  const Flag& skip = verdict.skip;
+  StepFacts together{
+      .skipped = skip,
+      .bad_loss = verdict.bad_loss,
+      .leftover = verdict.leftover,
+      .agreed = agreed,
+      .grad_norm = norm};
   for (const Part& part : parts) {
     StepFacts facts{
         .skipped = skip,
-        .bad_loss = bad_loss,
-        .leftover = leftovers->found(part.optimizer),
+        .bad_loss = verdict.bad_loss,
+        .leftover =
+            agreed ? verdict.leftover : leftovers->found(part.optimizer),
+        .agreed = agreed,
         .grad_norm = norm,
         .bad_gradients = part.which};
-    together.leftover = together.leftover | facts.leftover;
     together.bad_gradients.append(part.which);
     counter.count_step(skip, facts.fault());
     part.record->facts = std::make_shared<const StepFacts>(std::move(facts));

@@ -33,12 +33,20 @@ void GradScaler::Impl::end_iteration(const char* who) {
   std::vector<Facts> facts;
   Flag overflow;
   Flag fault;
+  const torch::optim::Optimizer* not_agreed = nullptr;
   for (const auto& [optimizer, record] : records) {
     if (record.facts) {
       facts.push_back(record.facts);
       overflow = overflow | record.facts->overflow();
       fault = fault | record.facts->fault();
+      not_agreed = record.stepped ? not_agreed : optimizer;
     }
+  }
+  if (not_agreed != nullptr && options.agree_over_ranks) {
+    const auto verdict =
+        agree({.skip = overflow, .bad_loss = fault}, *not_agreed);
+    overflow = verdict.skip;
+    fault = verdict.bad_loss;
   }
   TORCH_CHECK(
       !facts.empty(),

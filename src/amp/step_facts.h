@@ -17,6 +17,8 @@ struct StepFacts {
   /// A gradient was inf or NaN before backward.
   Flag leftover;
   bool no_gradient = false;
+  /// Another rank may be the reason.
+  bool agreed = false;
   /// [], or undefined.
   at::Tensor grad_norm;
   BadGradients bad_gradients;

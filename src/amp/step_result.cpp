@@ -72,7 +72,12 @@ std::string StepResult::describe() const {
   const SkipReason why = reason();
   const bool has_gradients =
       why != SkipReason::none && why != SkipReason::no_gradient;
-  return to_text(why) + (has_gradients ? to_text(non_finite()) : "");
+  if (!has_gradients) {
+    return to_text(why);
+  }
+  const auto bad = non_finite();
+  return to_text(why) +
+         (bad.empty() && facts_->agreed ? "another rank" : to_text(bad));
 }
 
 double StepResult::grad_norm() const {

@@ -58,6 +58,15 @@ struct AMPKIT_API GradScalerOptions {
   /// watches the limits. Needs every call of an enabled scaler.
   bool check_without_scaling = false;
 
+  /// Data parallel: makes `flags` (fp32 [4], of 0 and 1, on the device of the
+  /// scale) the largest over the ranks, in place; max_over_ranks() of dist/
+  /// does it. Each step(), and each update() after an unscale_() without
+  /// step(), calls it once, so that all ranks skip the same steps for the same
+  /// reason and their scales stay equal. A rank whose optimizer has no
+  /// gradients takes part, and follows the others. All ranks must make the same
+  /// calls.
+  std::function<void(at::Tensor& flags)> agree_over_ranks;
+
   /// Throws c10::ValueError, naming the field, if one is out of range or does
   /// not go with another.
   void check() const;
