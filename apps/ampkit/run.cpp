@@ -65,7 +65,8 @@ int usable_cores() {
 }
 
 int ranks_here(const std::string& text) {
-  const auto gpus = static_cast<int>(torch::cuda::device_count());
+  const auto gpus = static_cast<int>(
+      static_cast<unsigned char>(torch::cuda::device_count())); // from int8
   if (text == "gpu") {
     if (gpus == 0) {
       throw UsageError("run: --nproc-per-node gpu: there is no GPU here");

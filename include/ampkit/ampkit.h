@@ -25,7 +25,9 @@
 #include <ampkit/diagnose/tensor_summary.h>
 #include <ampkit/diagnose/verdict.h>
 #include <ampkit/diagnose/watch.h>
+#include <ampkit/dist/agreement.h>
 #include <ampkit/dist/context.h>
+#include <ampkit/dist/distributed_data_parallel.h>
 #include <ampkit/dist/launch.h>
 #include <ampkit/dist/launch_environment.h>
 #include <ampkit/dist/spawn_threads.h>

@@ -50,7 +50,7 @@ Environment own_environment() {
 std::vector<std::string> as_list(const Environment& environment) {
   std::vector<std::string> list;
   for (const auto& [name, value] : environment) {
-    list.push_back(name + "=" + value);
+    list.push_back(c10::str(name, "=", value));
   }
   return list;
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,6 +102,8 @@ void RankProcess::start(const RankStart& start) {
   if (process_ == 0) {
     child.become_rank();
   }
+  end_ =
+      FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, process_, 0)));
   ::setpgid(process_, process_); // whichever of the two comes first
   out_.close_write();
   err_.close_write();
@@ -134,6 +137,7 @@ std::optional<RankEnd> RankProcess::wait_for_end(int flags) {
   send(SIGKILL);
   ::waitpid(process_, nullptr, 0);
   ended_ = true;
+  end_.close();
   out_.finish();
   err_.finish();
   return info.si_code == CLD_EXITED
@@ -147,7 +151,7 @@ std::optional<RankEnd> RankProcess::try_reap() {
 }
 
 RankEnd RankProcess::reap() {
-  return *wait_for_end(0);
+  return wait_for_end(0).value_or(RankEnd{});
 }
 
 void RankProcess::send(int signal) const {

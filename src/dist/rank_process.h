@@ -35,6 +35,9 @@ class RankProcess {
   int rank() const { return rank_; }
   pid_t process() const { return process_; }
 
+  /// Readable when it has ended; -1 if the system has no such thing.
+  int end_file() const { return end_.number(); }
+
   /// Whether it was started and try_reap() has not told its end.
   bool runs() const { return process_ > 0 && !ended_; }
 
@@ -58,6 +61,7 @@ class RankProcess {
   RankStream out_;
   RankStream err_;
   pid_t process_ = -1;
+  FileDescriptor end_;
   bool ended_ = false;
 };
 

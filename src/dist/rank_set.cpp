@@ -9,7 +9,8 @@
 namespace ampkit::dist {
 namespace {
 
-constexpr std::chrono::milliseconds kTick{1000};
+// For systems without a file for the end of a process.
+constexpr std::chrono::milliseconds kTick{500};
 
 } // namespace
 
@@ -60,6 +61,8 @@ bool RankSet::any_runs() const {
 void RankSet::wait_for_news() {
   std::vector<pollfd> files{{.fd = signals_.file(), .events = POLLIN}};
   for (const auto& rank : ranks_) {
+    // Besides SIGCHLD, which another thread of this process may take.
+    files.push_back({.fd = rank->end_file(), .events = POLLIN});
     for (const auto* stream : rank->streams()) {
       files.push_back({.fd = stream->read_end(), .events = POLLIN});
     }

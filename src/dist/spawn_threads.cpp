@@ -82,11 +82,11 @@ class ThreadRanks {
     return context;
   }
 
-  void fail(int rank, std::string message) {
+  void fail(int rank, const std::string& message) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (first_failure_ < 0) {
       first_failure_ = rank;
-      message_ = std::move(message);
+      message_ = message;
     }
     for (const auto& context : contexts_[static_cast<size_t>(rank)]) {
       context.abort();
