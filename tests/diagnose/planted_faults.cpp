@@ -126,16 +126,19 @@ std::vector<PlantedFault> faults_of_range() {
   return {
       {"exp overflow",
        {Verdict::forward_overflow, "exp", "conv2"},
-       pooled([](auto& x) { return (x + 1000).exp(); })},
+       pooled([](auto& x) { return (x + 1000).exp(); }),
+       true},
       {"features beyond fp16",
        {Verdict::forward_overflow, "mul", "bn1"},
-       features([](auto& x) { return x.to(at::kHalf) * 6e4; }, at::kHalf)},
+       features([](auto& x) { return x.to(at::kHalf) * 6e4; }, at::kHalf),
+       true},
       {"a sum in fp16",
        {Verdict::forward_overflow, "sum", "conv2"},
        pooled([](auto& x) {
          const auto many = torch::full({100}, 1000.0, at::kHalf);
          return x + many.mul(x.mean().to(at::kHalf) * 0 + 1).sum();
-       })},
+       }),
+       true},
       {"an input beyond fp16",
        {Verdict::forward_overflow, "copy|_to_copy", "conv1"},
        in_conv([](auto&, Trial& t) { t.input.mul_(1e6); }, at::kHalf)},

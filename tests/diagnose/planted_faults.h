@@ -23,6 +23,7 @@ struct PlantedFault {
   std::string name;
   Expected expected;
   Run run;
+  bool dtype_in_code = false; ///< no autocast region decides
 };
 
 /// A run without one.

@@ -56,6 +56,25 @@ TEST(PlantedFaultsTest, EachIsFoundWithItsOpItsLayerAndItsKind) {
   EXPECT_GE(faults.size(), 30);
 }
 
+// What is said to be about precision is cured by float32, and nothing else is.
+TEST(PlantedFaultsTest, TheCureOfPrecisionWorksWhereItIsProposed) {
+  all_in_float32() = true;
+  for (const auto& fault : every_fault()) {
+    if (fault.dtype_in_code) {
+      continue;
+    }
+    torch::manual_seed(1);
+    const auto found = fault.run();
+    if (!is_about_precision(fault.expected.verdict)) {
+      EXPECT_TRUE(found.has_value()) << fault.name << ": cured by float32";
+    } else {
+      EXPECT_FALSE(found.has_value())
+          << fault.name << ": " << to_string(*found);
+    }
+  }
+  all_in_float32() = false;
+}
+
 TEST(PlantedFaultsTest, HealthyRunsGiveNoAlarm) {
   const auto runs = healthy_runs();
   int alarms = 0;
