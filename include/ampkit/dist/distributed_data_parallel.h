@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,7 @@ namespace ddp_detail {
 inline void collect(const at::Tensor& output, std::vector<at::Tensor>& all) {
   all.push_back(output);
 }
+/// The tensors anywhere within it.
 AMPKIT_API void collect(
     const c10::IValue& output, std::vector<at::Tensor>& all);
 template <typename T>
