@@ -51,8 +51,10 @@ function(ampkit_compile_settings target)
             $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=4000000>
             $<$<BOOL:${AMPKIT_WERROR}>:-Werror>)
   if(AMPKIT_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=address,undefined
-                                             -fno-omit-frame-pointer)
+    # The check of vptr wants type information that LibTorch does not export.
+    target_compile_options(
+      ${target} PRIVATE -fsanitize=address,undefined -fno-sanitize=vptr
+                        -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=address,undefined)
   endif()
   target_link_libraries(${target} PUBLIC torch PRIVATE OpenMP::OpenMP_CXX)

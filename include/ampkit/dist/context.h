@@ -19,7 +19,7 @@ class Store;
 namespace ampkit::dist {
 
 /// Settings of init().
-struct InitOptions {
+struct AMPKIT_API InitOptions {
   /// How long a collective may wait for the other ranks; > 0.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   /// How long all of them may take to start; > 0.

@@ -24,7 +24,7 @@ namespace ampkit::dist {
 
 /// Settings of DistributedDataParallel, the same on all ranks. Names and
 /// defaults are PyTorch's where it has them.
-struct DistributedDataParallelOptions {
+struct AMPKIT_API DistributedDataParallelOptions {
   /// Gradients travel together up to this size; > 0.
   int64_t bucket_bytes = 25 << 20;
   /// The same of the bucket that is ready first; > 0.

@@ -23,7 +23,7 @@ struct RankLine {
 };
 
 /// Settings of launch().
-struct LaunchOptions {
+struct AMPKIT_API LaunchOptions {
   /// Ranks on this machine; in [1, 1024].
   int nproc_per_node = 1;
   /// Machines, on each of which launch() is called, and which one this is.
@@ -58,7 +58,7 @@ struct LaunchOptions {
 };
 
 /// The rank that ended first with something else than status 0.
-struct RankFailure {
+struct AMPKIT_API RankFailure {
   int rank = 0;
   int64_t process = 0;
   /// That of exit(), or 128 + signal.

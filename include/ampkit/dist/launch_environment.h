@@ -23,7 +23,7 @@ enum class Launcher {
 AMPKIT_API std::string to_string(Launcher launcher);
 
 /// Which of how many ranks this process is, and where the ranks meet.
-struct LaunchEnvironment {
+struct AMPKIT_API LaunchEnvironment {
   Launcher launcher = Launcher::none;
   int rank = 0;
   int world_size = 1;
