@@ -57,7 +57,11 @@ function(ampkit_compile_settings target)
                         -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=address,undefined)
   endif()
-  target_link_libraries(${target} PUBLIC torch PRIVATE OpenMP::OpenMP_CXX)
+  # By the flag: given as a path, the compiler's own OpenMP library and the one
+  # beside LibTorch make CMake warn that one of them hides the other.
+  target_compile_options(${target} PRIVATE ${OpenMP_CXX_FLAGS})
+  target_link_options(${target} PUBLIC ${OpenMP_CXX_FLAGS})
+  target_link_libraries(${target} PUBLIC torch)
 endfunction()
 
 # ampkit_make_precompiled_header(NAME HEADERS... [OPTIONS ...]): a precompiled
