@@ -1,5 +1,9 @@
 # How every target of this project is compiled.
 
+# LibTorch's header decides by it whether at::parallel_for() uses its threads:
+# compiled without, every loop of ours runs in one.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+
 if(AMPKIT_CCACHE)
   find_program(AMPKIT_CCACHE_PROGRAM ccache)
   if(AMPKIT_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

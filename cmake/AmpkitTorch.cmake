@@ -54,7 +54,3 @@ if(NOT Torch_FOUND)
       "scripts/setup.sh, which puts one into .venv.")
 endif()
 message(STATUS "LibTorch ${Torch_VERSION}: ${TORCH_INSTALL_PREFIX}")
-
-# LibTorch's header decides by it whether at::parallel_for() uses its threads:
-# compiled without, every loop of ours runs in one.
-find_package(OpenMP REQUIRED COMPONENTS CXX)
