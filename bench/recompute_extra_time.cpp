@@ -1,6 +1,6 @@
-#include <ampkit/zoo/models/gpt.h>
 #include <torch/torch.h>
 
+#include "small_gpt.h"
 #include "worker.h"
 
 namespace ampkit::bench {
@@ -33,18 +33,6 @@ class RecomputeExtraTime : public Worker {
   }
 
  private:
-  // The sizes of peer/gpt.py.
-  static zoo::GptOptions sizes(bool recompute) {
-    return {
-        .vocabulary = 1024,
-        .width = 256,
-        .layers = 4,
-        .heads = 4,
-        .length = 128,
-        .tied_head = false,
-        .recompute = recompute};
-  }
-
   double step(zoo::Gpt& gpt) {
     gpt->zero_grad();
     const auto loss = gpt->loss(tokens_, targets_);
@@ -52,10 +40,10 @@ class RecomputeExtraTime : public Worker {
     return loss.item<double>();
   }
 
-  zoo::Gpt plain_{sizes(false)};
+  zoo::Gpt plain_{small_gpt(false)};
   torch::Tensor tokens_ = torch::randint(0, 1024, {8, 128}, torch::kLong);
   torch::Tensor targets_ = torch::randint(0, 1024, {8, 128}, torch::kLong);
-  zoo::Gpt recomputing_{sizes(true)};
+  zoo::Gpt recomputing_{small_gpt(true)};
 };
 
 std::unique_ptr<Worker> make_recompute_extra_time(

@@ -4,9 +4,9 @@
 #include <ampkit/amp/grad_scaler.h>
 #include <ampkit/diagnose/watch.h>
 #include <ampkit/optim/adamw.h>
-#include <ampkit/zoo/models/gpt.h>
 #include <torch/torch.h>
 
+#include "small_gpt.h"
 #include "worker.h"
 
 namespace ampkit::bench {
@@ -65,14 +65,7 @@ class WatchedStep : public Worker {
 
   int64_t steps_; // a repetition
   Precision precision_ = Precision::bf16_mixed();
-  // The sizes of peer/gpt_step.py.
-  zoo::Gpt gpt_{zoo::GptOptions{
-      .vocabulary = 1024,
-      .width = 256,
-      .layers = 4,
-      .heads = 4,
-      .length = 128,
-      .tied_head = false}};
+  zoo::Gpt gpt_{small_gpt()};
   torch::Tensor tokens_ = torch::randint(0, 1024, {8, 128}, torch::kLong);
   torch::Tensor targets_ = torch::randint(0, 1024, {8, 128}, torch::kLong);
   optim::AdamW optimizer_{gpt_->parameters(), {.lr = 1e-4}};

@@ -57,7 +57,7 @@ struct Arguments {
   std::vector<std::string> command;
 };
 
-int usable_cores() {
+int usable_processors() {
   cpu_set_t usable;
   CPU_ZERO(&usable);
   return sched_getaffinity(0, sizeof(usable), &usable) == 0 ? CPU_COUNT(&usable)
@@ -74,7 +74,7 @@ int ranks_here(const std::string& text) {
     return gpus;
   }
   if (text == "auto") {
-    return gpus > 0 ? gpus : usable_cores();
+    return gpus > 0 ? gpus : usable_processors();
   }
   int number = 0;
   const auto* end = text.data() + text.size();
@@ -161,7 +161,7 @@ void add_run_options(CLI::App& command, Arguments& arguments) {
           "--nproc-per-node",
           arguments.nproc_per_node,
           "Ranks on this machine; gpu: one for each GPU, auto: that, or one "
-          "for each core if there is no GPU")
+          "for each processor if there is no GPU")
       ->type_name("N|auto|gpu")
       ->capture_default_str();
   add_node_options(command, arguments.options);

@@ -30,15 +30,13 @@ constexpr std::array kVerdictTexts{
         Verdict::backward_overflow,
         "overflow in backward",
         "Train with a GradScaler, whose scale shrinks; if the unscaled "
-        "gradient "
-        "does not fit either, run the module in float32 or bfloat16.",
+        "gradient does not fit either, run the module in float32 or bfloat16.",
         true},
     VerdictText{
         Verdict::division,
         "division by zero",
         "Add an eps to the divisor or clamp it from below. An eps below 6e-8 "
-        "is "
-        "zero in fp16: add it in float32.",
+        "is zero in fp16: add it in float32.",
         false},
     VerdictText{
         Verdict::logarithm,
@@ -50,15 +48,13 @@ constexpr std::array kVerdictTexts{
         Verdict::root,
         "root or power outside its domain",
         "Clamp the argument from below; a variance computed as a difference "
-        "can "
-        "be negative.",
+        "can be negative.",
         false},
     VerdictText{
         Verdict::singular_gradient,
         "infinite slope of a finite value",
         "Add an eps inside the root, norm or divisor. A where() outside does "
-        "not "
-        "help: its other branch is differentiated too, and 0 * inf is NaN.",
+        "not help: its other branch is differentiated too, and 0 * inf is NaN.",
         false},
     VerdictText{
         Verdict::inf_minus_inf,
@@ -70,15 +66,13 @@ constexpr std::array kVerdictTexts{
         Verdict::masked_row,
         "softmax of a fully masked row",
         "Leave at least one position of each row unmasked, or mask with a "
-        "large "
-        "negative finite number, and drop the padded rows from the loss.",
+        "large negative finite number, and drop the padded rows from the loss.",
         false},
     VerdictText{
         Verdict::invalid_operation,
         "operation without a result",
         "Look at the arguments below: at least one is outside of what the op "
-        "is "
-        "defined for.",
+        "is defined for.",
         false},
     VerdictText{
         Verdict::bad_input,
@@ -102,8 +96,7 @@ constexpr std::array kVerdictTexts{
         Verdict::optimizer,
         "made by the optimizer",
         "Lower the learning rate or warm it up, clip gradients, and see that "
-        "eps "
-        "is not zero in the dtype of the state; 16-bit weights need FP32 "
+        "eps is not zero in the dtype of the state; 16-bit weights need FP32 "
         "masters.",
         false},
     VerdictText{

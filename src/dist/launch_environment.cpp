@@ -6,6 +6,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "dist/loopback.h"
 #include "dist/slurm.h"
 #include "dist/variables.h"
 
@@ -19,8 +20,7 @@ constexpr int kFirstJobPort = 20000;
 constexpr int kJobPorts = 10000;
 
 bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" ||
-         address.starts_with("127.");
+  return address == "::1" || is_ipv4_loopback(address);
 }
 
 // FNV-1a: the same number in each process of a job, which std::hash need not

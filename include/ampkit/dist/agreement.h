@@ -12,9 +12,8 @@ namespace ampkit::dist {
 /// Makes a tensor the largest over all ranks, element by element, in place. For
 /// GradScalerOptions::agree_over_ranks and Fp8Options::reduce_amax:
 ///
-///     ampkit::GradScaler scaler(
-///         precision, {.agree_over_ranks =
-///         ampkit::dist::max_over_ranks(context)});
+///     const auto agree = ampkit::dist::max_over_ranks(context);
+///     ampkit::GradScaler scaler(precision, {.agree_over_ranks = agree});
 ///
 /// Each call is a collective. Keeps the connections of `context` open.
 AMPKIT_API std::function<void(at::Tensor& values)> max_over_ranks(

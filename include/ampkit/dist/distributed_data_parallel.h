@@ -109,9 +109,9 @@ void collect(const std::tuple<T...>& output, std::vector<at::Tensor>& all) {
 /// in buckets while backward still computes the rest.
 ///
 ///     ampkit::dist::DistributedDataParallel ddp(*model, context);
-///     for (auto& batch : loader) {             // this rank's part
-///       auto output = ddp.forward([&] { return model->forward(batch.input);
-///       }); torch::mse_loss(output, batch.target).backward();
+///     for (auto& batch : loader) { // this rank's part
+///       auto pass = [&] { return model->forward(batch.input); };
+///       torch::mse_loss(ddp.forward(pass), batch.target).backward();
 ///       optimizer.step();
 ///       ddp.zero_grad();
 ///     }

@@ -22,8 +22,8 @@ struct SpawnOptions {
 /// `ampkit run` starts and this one's differ in nothing but where the context
 /// comes from:
 ///
-///     ampkit::dist::spawn_threads(2, [](const ampkit::dist::Context& context)
-///     {
+///     using ampkit::dist::Context;
+///     ampkit::dist::spawn_threads(2, [](const Context& context) {
 ///       context.manual_seed(1);
 ///       ...
 ///     });
