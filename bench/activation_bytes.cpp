@@ -10,14 +10,13 @@
 namespace ampkit::bench {
 namespace {
 
-// What a step allocates beyond weights, gradients and batch. held: what it
-// holds when forward ends, the activations that backward needs and the 16-bit
-// copies of weights among them. peak: the most at any time, what the ops of
-// backward take besides and, with recomputation, the inside of a block.
+// The most that a step allocates at any time beyond weights, gradients and
+// batch: activations, 16-bit copies of weights, what the ops of backward take
+// besides and, with recomputation, the inside of a block.
 class ActivationBytes : public Worker {
  public:
-  ActivationBytes(const Precision& precision, bool peak, bool recompute)
-      : precision_(precision), peak_(peak), gpt_(sizes(recompute)) {
+  ActivationBytes(const Precision& precision, bool recompute)
+      : precision_(precision), gpt_(sizes(recompute)) {
     loss().backward(); // the gradients are there from now on
   }
 
@@ -27,10 +26,8 @@ class ActivationBytes : public Worker {
   double run() override {
     const auto bytes = std::make_shared<AllocatedBytes>();
     const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, bytes);
-    const auto result = loss();
-    const auto held = bytes->held();
-    result.backward();
-    return static_cast<double>(peak_ ? bytes->peak() : held) / 1e6;
+    loss().backward();
+    return static_cast<double>(bytes->peak()) / 1e6;
   }
 
  private:
@@ -51,23 +48,20 @@ class ActivationBytes : public Worker {
   }
 
   Precision precision_;
-  bool peak_;
   zoo::Gpt gpt_;
   torch::Tensor tokens_ = torch::randint(0, 1024, {32, 128}, torch::kLong);
   torch::Tensor targets_ = torch::randint(0, 1024, {32, 128}, torch::kLong);
 };
 
-// activation_bytes PRECISION held|peak [recompute]
+// activation_bytes PRECISION [recompute]
 std::unique_ptr<Worker> make_activation_bytes(
     std::span<const std::string> args) {
-  TORCH_CHECK(
-      args.size() >= 2 && (args[1] == "held" || args[1] == "peak"),
-      "activation_bytes: expected a precision, and held or peak");
-  const bool recompute = args.size() > 2 && args[2] == "recompute";
+  TORCH_CHECK(!args.empty(), "activation_bytes: expected a precision");
+  const bool recompute = args.size() > 1 && args[1] == "recompute";
   at::set_num_threads(2);
   torch::manual_seed(0);
   return std::make_unique<ActivationBytes>(
-      Precision::parse(args.front()), args[1] == "peak", recompute);
+      Precision::parse(args.front()), recompute);
 }
 
 const Registration kActivationBytes{"activation_bytes", make_activation_bytes};
