@@ -9,13 +9,27 @@
 #include <c10/util/Exception.h>
 
 namespace ampkit::dist {
+namespace {
+
+// By whoever started this process: nohup, or a shell's background.
+bool is_ignored(int signal) {
+  struct sigaction action{};
+  ::sigaction(signal, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
+} // namespace
 
 LaunchSignals::LaunchSignals() {
   sigset_t ours;
   ::sigemptyset(&ours);
+  ::sigaddset(&ours, SIGCHLD);
   for (const int signal :
-       {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}) {
-    ::sigaddset(&ours, signal);
+       {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}) {
+    // Blocked, it would come all the same.
+    if (!is_ignored(signal)) {
+      ::sigaddset(&ours, signal);
+    }
   }
   ::pthread_sigmask(SIG_BLOCK, &ours, &before_);
   file_ = FileDescriptor(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));

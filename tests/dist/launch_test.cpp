@@ -1,5 +1,5 @@
 // What launch() refuses and how it shares cores. What it does with processes is
-// tested in tests/system/test_run.py.
+// tested in tests/system/test_run*.py.
 
 #include <ampkit/dist/launch.h>
 

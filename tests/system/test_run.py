@@ -10,13 +10,15 @@ import sys
 import time
 
 import pytest
-
-LIMIT_S = 60
-
-
-@pytest.fixture(scope="module")
-def program(build):
-    return build / "apps" / "ampkit" / "ampkit"
+from launched import (  # noqa: F401
+    LIMIT_S,
+    alive,
+    program,
+    script,
+    started,
+    wait_until,
+    written,
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,68 +34,6 @@ def ampkit_run(program, run):
         return run([program, "run", *options, "--", *command], status=status, **settings)
 
     return start
-
-
-@pytest.fixture
-def script(tmp_path):
-    """Writes a shell script that each rank runs in tmp_path."""
-
-    def write(text):
-        path = tmp_path / "rank.sh"
-        path.write_text(f"#!/bin/bash\ncd {tmp_path}\n{text}\n")
-        path.chmod(0o755)
-        return path
-
-    return write
-
-
-@pytest.fixture
-def started(program):
-    """Starts `ampkit run` and leaves it running; what is left is killed."""
-    processes = []
-
-    def start(options, command):
-        process = subprocess.Popen(
-            [str(word) for word in [program, "run", *options, "--", *command]],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        processes.append(process)
-        return process
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-def alive(process):
-    """Whether it runs: a zombie does not."""
-    try:
-        state = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1]
-    except OSError:
-        return False
-    return state.split()[0] not in "ZX"
-
-
-def wait_until(true, what):
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end, f"waited too long until {what}"
-        time.sleep(0.02)
-
-
-def written(folder, pattern, count):
-    """The numbers in files that ranks write, when all are there."""
-    files = []
-
-    def all_there():
-        files[:] = sorted(folder.glob(pattern))
-        return len(files) == count and all(path.read_text().strip() for path in files)
-
-    wait_until(all_there, f"there are {count} {pattern}")
-    return [int(path.read_text()) for path in files]
 
 
 def test_ranks_find_each_other(ampkit_run, probe):
@@ -269,46 +209,6 @@ def test_children_of_a_rank_end_with_it(ampkit_run, script, tmp_path):
     leave = script("sleep 600 & echo $! > child-$RANK; disown; exit 0")
     ampkit_run(["--nproc-per-node", 2], [leave])
     assert not any(map(alive, written(tmp_path, "child-*", 2)))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interruption_is_passed_on_and_ranks_may_save(started, script, tmp_path, number):
-    save = script(
-        """
-        trap 'sleep 0.5; echo saved > saved-$RANK; exit 130' INT TERM
-        echo $$ > pid-$RANK
-        while true; do sleep 0.05; done
-        """
-    )
-    launcher = started(["--nproc-per-node", 2, "--max-restarts", 3], [save])
-    processes = written(tmp_path, "pid-*", 2)
-    launcher.send_signal(number)
-    _, errors = launcher.communicate(timeout=20)
-    assert launcher.returncode == 130
-    assert len(list(tmp_path.glob("saved-*"))) == 2
-    assert "error" not in errors
-    assert not any(map(alive, processes))
-
-
-def test_interrupted_ranks_that_do_not_end_are_killed(started, script, tmp_path):
-    stubborn = script(
-        "trap '' INT; echo $$ > pid-$RANK; while true; do sleep 0.1; done"
-    )
-    launcher = started(["--nproc-per-node", 2, "--grace-period", 1], [stubborn])
-    written(tmp_path, "pid-*", 2)
-    launcher.send_signal(signal.SIGINT)
-    launcher.communicate(timeout=20)
-    assert launcher.returncode == 128 + signal.SIGKILL
-
-
-def test_user_signals_are_passed_on(started, script, tmp_path):
-    script_text = "trap 'echo got; exit 0' USR1; echo $$ > pid-$RANK; while true; do sleep 0.05; done"
-    launcher = started(["--nproc-per-node", 2], [script(script_text)])
-    written(tmp_path, "pid-*", 2)
-    launcher.send_signal(signal.SIGUSR1)
-    output, _ = launcher.communicate(timeout=20)
-    assert launcher.returncode == 0
-    assert sorted(output.split("\n")) == ["", "[rank 0] got", "[rank 1] got"]
 
 
 def test_restart_goes_on_where_the_ranks_left_off(ampkit_run, script, tmp_path):

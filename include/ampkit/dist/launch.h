@@ -91,7 +91,8 @@ struct LaunchResult {
 ///
 /// When a rank fails the others get SIGTERM, later SIGKILL. SIGINT, SIGTERM,
 /// SIGHUP, SIGUSR1 and SIGUSR2 that this process gets meanwhile are passed on,
-/// and SIGTSTP stops the ranks too. Each rank is a process group of its own and
+/// and SIGTSTP stops the ranks too, except those that this process ignores, as
+/// SIGHUP under nohup. Each rank is a process group of its own and
 /// gets no input; whatever it started ends with it. If this process dies, of
 /// SIGKILL too, the ranks get SIGTERM, and a watching process ends what is left
 /// after failure_grace.
