@@ -45,6 +45,7 @@
 #include <ampkit/io/state_dict.h>
 #include <ampkit/io/torch_state.h>
 #include <ampkit/io/torch_value.h>
+#include <ampkit/io/training_state.h>
 #include <ampkit/optim/adafactor.h>
 #include <ampkit/optim/adagrad.h>
 #include <ampkit/optim/adam.h>
