@@ -74,6 +74,7 @@ void GradScaler::name_parameters(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters()) {
     impl_->names[item.value().unsafeGetTensorImpl()] = item.key();
   }
+  impl_->scaled_gradients->know(module.parameters());
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) {
@@ -90,6 +91,9 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) {
     const bool narrow = loss.element_size() < 4;
     scaled = (narrow ? loss.to(at::kFloat) : loss) *
              impl_->scale.tensor().to(loss.device());
+    if (scaled.requires_grad() && !TrialPass::active()) {
+      impl_->scaled_gradients->begin();
+    }
   }
   if (!impl_->options.torch_exact && !TrialPass::active()) {
     look_before_backward(scaled, impl_->leftovers);

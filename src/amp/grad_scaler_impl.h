@@ -14,6 +14,7 @@
 #include "amp/gradients.h"
 #include "amp/leftover_gradients.h"
 #include "amp/loss_scale.h"
+#include "amp/scaled_gradients.h"
 #include "amp/skip_counter.h"
 #include "amp/step_facts.h"
 
@@ -117,6 +118,8 @@ struct GradScaler::Impl {
   Flag bad_loss; // since the last update()
   std::shared_ptr<LeftoverGradients> leftovers =
       std::make_shared<LeftoverGradients>();
+  std::unique_ptr<ScaledGradients> scaled_gradients =
+      std::make_unique<ScaledGradients>();
   std::unordered_map<torch::optim::Optimizer*, Record> records;
   std::unordered_map<const c10::TensorImpl*, std::string> names;
   // Of the iteration whose counts are on their way from the device.

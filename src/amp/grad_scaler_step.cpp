@@ -111,6 +111,9 @@ void GradScaler::Impl::unscale(
       .leftover = leftovers->found(&optimizer),
       .bad_gradients = check.which});
   record.unscaled = true;
+  for (const auto& group : optimizer.param_groups()) {
+    scaled_gradients->unscaled(group.params());
+  }
 }
 
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
@@ -227,6 +230,11 @@ std::vector<GradScaler::Impl::Part> GradScaler::Impl::parts_of(
     auto* as_fused = dynamic_cast<FusedStep*>(&optimizer);
     if (checks()) {
       check_dtypes(optimizer, namer());
+    }
+    if (options.enabled && as_fused != nullptr) {
+      for (const auto& group : optimizer.param_groups()) {
+        scaled_gradients->know(group.params());
+      }
     }
     if (as_fused == nullptr && options.enabled && !record.unscaled) {
       check_unscalable(defined_gradients(optimizer), namer());

@@ -60,6 +60,7 @@ void GradScaler::Impl::end_iteration(const char* who) {
   records.clear();
   bad_loss = Flag();
   leftovers->next_iteration();
+  scaled_gradients->end();
   check_limits(std::move(facts));
 }
 
@@ -129,6 +130,7 @@ void GradScaler::abandon() {
   impl_->records.clear();
   impl_->bad_loss = Flag();
   impl_->leftovers->next_iteration();
+  impl_->scaled_gradients->end();
 }
 
 } // namespace ampkit

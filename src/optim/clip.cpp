@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "amp/adaptive_clip.h"
+#include "amp/scaled_gradients.h"
 
 namespace ampkit::optim {
 namespace {
@@ -26,6 +27,13 @@ std::vector<at::Tensor> gradients_of(
         i,
         " must be dense, got layout ",
         grad.layout());
+    TORCH_CHECK(
+        !ScaledGradients::has(parameters[i]),
+        who,
+        ": the gradient of parameter ",
+        i,
+        " is still multiplied by a loss scale; call GradScaler::unscale_("
+        "optimizer) first, or let GradScaler::step() clip (StepOptions)");
     gradients.push_back(grad);
   }
   return gradients;

@@ -1,6 +1,7 @@
 // Clipping within GradScaler::step, of ampkit's optimizers and of others,
 // against gradients that are unscaled and clipped by hand.
 
+#include <functional>
 #include <limits>
 #include <optional>
 
@@ -116,6 +117,84 @@ TEST_P(GradScalerClip, Adaptively) {
   expect_as_by_hand({.adaptive_clip = clip}, [&](const auto& weights) {
     optim::adaptive_clip_grad_(weights, clip);
   });
+}
+
+/// One backward pass of a scaled loss.
+void backward(World& world) {
+  world.sgd->zero_grad();
+  at::Tensor loss = torch::zeros({});
+  for (const auto& weight : world.weights) {
+    loss = loss + weight.square().sum();
+  }
+  world.scaler.scale(loss).backward();
+}
+
+void expect_clipping(const World& world, bool refused) {
+  const std::vector<std::function<void()>> ways{
+      [&] { optim::clip_grad_norm_(world.weights, 0.5); },
+      [&] { optim::clip_grad_value_(world.weights, 0.5); },
+      [&] { optim::adaptive_clip_grad_(world.weights); }};
+  for (const auto& clip : ways) {
+    const auto before = world.weights[1].grad().clone();
+    if (refused) {
+      EXPECT_ERROR(
+          clip(),
+          c10::Error,
+          "clip",
+          "the gradient of parameter 0 is still multiplied by a loss scale",
+          "unscale_(optimizer) first");
+      EXPECT_TRUE(world.weights[1].grad().equal(before));
+    } else {
+      EXPECT_NO_THROW(clip());
+    }
+  }
+}
+
+TEST_P(GradScalerClip, ClippingWhatIsStillScaledIsRefused) {
+  World world(GetParam());
+  for (int step = 0; step < 3; ++step) {
+    backward(world);
+    if (step > 0) { // the first step is how the scaler gets to know them
+      expect_clipping(world, true);
+    }
+    world.scaler.unscale_(*world.sgd);
+    expect_clipping(world, false);
+    world.scaler.step(*world.sgd);
+    world.scaler.update();
+    expect_clipping(world, false);
+    backward(world);
+    world.scaler.step(*world.sgd);
+    world.scaler.update();
+  }
+  backward(world);
+  world.scaler.abandon();
+  expect_clipping(world, false);
+}
+
+TEST_P(GradScalerClip, NamedParametersAreRefusedFromTheFirstStepOn) {
+  World world(GetParam());
+  torch::nn::Module module;
+  module.register_parameter("first", world.weights[0]);
+  module.register_parameter("second", world.weights[1]);
+  world.scaler.name_parameters(module);
+  backward(world);
+  expect_clipping(world, true);
+}
+
+TEST_P(GradScalerClip, GradientsThatNobodyScaledAreNotRefused) {
+  World scaled(GetParam());
+  World other(GetParam());
+  backward(scaled);
+  scaled.scaler.step(*scaled.sgd);
+  scaled.scaler.update();
+  backward(scaled);
+  expect_clipping(other, false);
+  expect_clipping(scaled, true);
+  scaled.scaler = GradScaler({.enabled = false});
+  backward(scaled);
+  scaled.scaler.step(*scaled.sgd);
+  backward(scaled);
+  expect_clipping(scaled, false);
 }
 
 TEST_P(GradScalerClip, AnOverflowStillSkipsUnchanged) {

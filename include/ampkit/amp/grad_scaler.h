@@ -69,7 +69,8 @@ class AMPKIT_API GradScaler {
   GradScaler& operator=(GradScaler&& other) noexcept;
 
   /// Lets messages and StepResults name the parameters of `module` instead of
-  /// counting them. Keeps no reference to it.
+  /// counting them, and clip_grad_norm_() tell from the first step on that a
+  /// gradient is still scaled. Keeps no reference to it.
   void name_parameters(const torch::nn::Module& module);
 
   /// Returns `loss` * scale in FP32 (FP64 for an FP64 loss). `loss`: any shape,

@@ -29,17 +29,20 @@ struct ClipGradNormOptions {
 ///
 /// Clip what is unscaled: after GradScaler::unscale_(). Cheaper is
 /// GradScaler::step(optimizer, {.max_norm = ...}), which clips within the step.
+/// Here as in the functions below, gradients of parameters that a GradScaler
+/// has stepped, unscaled or named before are refused while they are scaled.
 ///
 /// Throws c10::ValueError, changing nothing, if `max_norm` is not > 0 or
-/// `norm_type` is out of range, and c10::Error for a sparse gradient or, if so
-/// asked, a norm that is not finite.
+/// `norm_type` is out of range, and c10::Error for a sparse or a scaled
+/// gradient or, if so asked, a norm that is not finite.
 AMPKIT_API at::Tensor clip_grad_norm_(
     const std::vector<at::Tensor>& parameters,
     double max_norm,
     const ClipGradNormOptions& options = {});
 
 /// Limits each element of the gradients to [-clip_value, clip_value] in place.
-/// NaN stays NaN. Throws c10::ValueError if `clip_value` is not > 0.
+/// NaN stays NaN. Throws, changing nothing, c10::ValueError if `clip_value` is
+/// not > 0, and c10::Error for a sparse or a scaled gradient.
 AMPKIT_API void clip_grad_value_(
     const std::vector<at::Tensor>& parameters, double clip_value);
 
@@ -48,7 +51,7 @@ AMPKIT_API void clip_grad_value_(
 /// layer: don't pass its parameters. Norms are taken in fp32 or fp64. A row
 /// that is not finite stays as it is. Does not wait for the device. Throws
 /// c10::ValueError, changing nothing, if an option is not > 0, and c10::Error
-/// for a sparse gradient.
+/// for a sparse or a scaled gradient.
 AMPKIT_API void adaptive_clip_grad_(
     const std::vector<at::Tensor>& parameters, const AdaptiveClip& clip = {});
 
