@@ -13,11 +13,6 @@
 namespace ampkit::diagnose {
 namespace {
 
-bool is_cast(std::string_view base) {
-  return base == "to" || base == "_to_copy" || base == "copy" ||
-         base == "_autocast_to_reduced_precision";
-}
-
 c10::IValue widened(const c10::IValue& value) {
   if (value.isTensor()) {
     const auto& tensor = value.toTensor();
@@ -76,7 +71,7 @@ Replay look_at_all(const std::vector<c10::IValue>& outputs) {
   return replay;
 }
 
-std::optional<Replay> run_again(
+std::optional<std::vector<c10::IValue>> run_again(
     const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs) {
   const auto name = fn.operator_name();
   const auto handle =
@@ -86,14 +81,29 @@ std::optional<Replay> run_again(
   }
   auto stack = widened_arguments(handle->schema(), inputs);
   handle->callBoxed(stack);
-  return look_at_all(stack);
+  return stack;
 }
 
 } // namespace
 
+bool is_cast(const at::RecordFunction& fn) {
+  const auto base = base_name(fn.name());
+  return base == "to" || base == "_to_copy" || base == "copy" ||
+         base == "_autocast_to_reduced_precision";
+}
+
+std::optional<std::vector<c10::IValue>> outputs_in_float64(
+    const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs) {
+  try {
+    return run_again(fn, inputs);
+  } catch (const std::exception&) {
+    return std::nullopt; // no kernel for float64
+  }
+}
+
 std::optional<Replay> replay_in_float64(
     const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs) {
-  if (is_cast(base_name(fn.name()))) {
+  if (is_cast(fn)) {
     // copy_(self, source): what is cast is the last tensor.
     for (auto each = inputs.rbegin(); each != inputs.rend(); ++each) {
       if (each->isTensor() && is_watched(each->toTensor())) {
@@ -101,11 +111,9 @@ std::optional<Replay> replay_in_float64(
       }
     }
   }
-  try {
-    return run_again(fn, inputs);
-  } catch (const std::exception&) {
-    return std::nullopt; // no kernel for float64
-  }
+  const auto outputs = outputs_in_float64(fn, inputs);
+  return outputs.has_value() ? std::optional(look_at_all(*outputs))
+                             : std::nullopt;
 }
 
 } // namespace ampkit::diagnose

@@ -17,4 +17,11 @@ namespace ampkit::diagnose {
 std::optional<Replay> replay_in_float64(
     const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs);
 
+/// Whether the op does nothing but change a dtype: "aten::to".
+bool is_cast(const at::RecordFunction& fn);
+
+/// The outputs of the same run, or none.
+std::optional<std::vector<c10::IValue>> outputs_in_float64(
+    const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs);
+
 } // namespace ampkit::diagnose
