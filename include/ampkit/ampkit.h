@@ -20,8 +20,12 @@
 #include <ampkit/amp/script_issues.h>
 #include <ampkit/amp/script_module.h>
 #include <ampkit/amp/step_result.h>
+#include <ampkit/diagnose/capsule.h>
+#include <ampkit/diagnose/capsule_recorder.h>
 #include <ampkit/diagnose/finding.h>
+#include <ampkit/diagnose/flight_recorder.h>
 #include <ampkit/diagnose/inject.h>
+#include <ampkit/diagnose/replay.h>
 #include <ampkit/diagnose/tensor_summary.h>
 #include <ampkit/diagnose/verdict.h>
 #include <ampkit/diagnose/watch.h>
