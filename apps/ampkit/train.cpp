@@ -1,8 +1,11 @@
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <ampkit/dist/context.h>
+#include <ampkit/dist/launch_environment.h>
 #include <ampkit/zoo/report/machine.h>
 #include <ampkit/zoo/train/config.h>
 #include <ampkit/zoo/train/run.h>
@@ -34,15 +37,21 @@ second one stops at once. --resume goes on from the latest checkpoint, also
 after a crash, and ends in the same weights, bit for bit, as a run that was
 never stopped.
 
+Under `ampkit run`, torchrun, srun or mpirun the ranks share each batch: the same
+run, faster, of which rank 0 prints and writes everything. It can be resumed on any
+other number of ranks.
+
 Examples:
   ampkit train configs/fashion-resnet.toml
+  ampkit run --nproc-per-node 2 -- ampkit train configs/fashion-resnet.toml
   ampkit train configs/fashion-resnet.toml --set precision.preset=bf16-mixed
   ampkit train configs/fashion-resnet.toml --set train.epochs=5 optimizer.lr=3e-3
   ampkit train configs/fashion-resnet.toml --output runs/try-2
   ampkit train configs/fashion-resnet.toml --output runs/try-2 --resume
 
 Exit status: 0 done, 1 training failed, 2 wrong usage, configuration or data,
-3 checkpoint damaged or of another configuration, 130 interrupted after saving.)";
+3 checkpoint damaged or of another configuration, 4 another rank was lost, 130
+interrupted after saving.)";
 
 struct Arguments {
   std::string config;
@@ -99,13 +108,27 @@ ProgressOptions progress_options(const zoo::Trainer& trainer) {
   return options;
 }
 
+// This process among those that were started together; none if it is alone.
+std::optional<dist::Context> find_ranks() {
+  const auto environment = dist::read_launch_environment();
+  return environment.world_size > 1 ? std::optional(dist::init(environment))
+                                    : std::nullopt;
+}
+
+// Ranks that print nothing end with the same status.
+void check_stopped(const zoo::RunResult& result) {
+  if (result.reason == zoo::StopReason::stopped) {
+    throw CLI::RuntimeError(kInterrupted);
+  }
+}
+
 void print_result(const zoo::RunResult& result) {
   if (result.reason == zoo::StopReason::stopped) {
     std::cout << fmt::format(
         "stopped at step {}, saved in {}; --resume goes on\n",
         result.step,
         result.folder);
-    throw CLI::RuntimeError(kInterrupted);
+    return;
   }
   if (!result.last_eval) {
     std::cout << fmt::format(
@@ -141,13 +164,14 @@ void train(const Arguments& arguments) {
       .on_step = [&](const auto& record) { progress->on_step(record); },
       .on_eval = [&](const auto& record) { progress->on_eval(record); },
       .should_stop = interrupted,
-      .on_note = [](const auto& text) { std::cout << text << std::endl; }};
+      .on_note = [](const auto& text) { std::cout << text << std::endl; },
+      .context = find_ranks()};
   options.on_start = [&](const zoo::Trainer& trainer, const zoo::Model& model) {
     const auto& policy = config.precision.policy;
     std::cout
         << zoo::collect_machine().to_text_short()
         << fmt::format(
-               "training {} ({} parameters) in {}{}, {} steps, {} epochs, "
+               "training {} ({} parameters) in {}{}, {} steps, {} epochs{}, "
                "into {}\n",
                config.model.name,
                zoo::count_parameters(model),
@@ -155,12 +179,19 @@ void train(const Arguments& arguments) {
                policy == "pytorch" ? "" : ", policy " + policy,
                trainer.total_steps(),
                trainer.epochs(),
+               options.context
+                   ? fmt::format(", {} ranks", options.context->world_size())
+                   : "",
                zoo::run_folder(config))
         << std::flush;
     progress = std::make_unique<Progress>(std::cout, progress_options(trainer));
   };
   catch_interrupts();
-  print_result(zoo::train_run(config, options));
+  const auto result = zoo::train_run(config, options);
+  if (!options.context || options.context->rank() == 0) {
+    print_result(result);
+  }
+  check_stopped(result);
 }
 
 } // namespace

@@ -1,6 +1,8 @@
 #include <ampkit/dist/context.h>
 
+#include <cstdlib>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include <ATen/Context.h>
@@ -10,6 +12,33 @@
 #include "dist/rendezvous.h"
 
 namespace ampkit::dist {
+
+namespace {
+
+bool says_yes(const char* variable, const std::string& yes) {
+  const auto* value = std::getenv(variable);
+  return value != nullptr && value == yes;
+}
+
+InitOptions with_environment(InitOptions options) {
+  options.check_collectives = options.check_collectives ||
+                              says_yes("AMPKIT_DIST_CHECK", "1") ||
+                              says_yes("TORCH_DISTRIBUTED_DEBUG", "DETAIL");
+  return options;
+}
+
+std::shared_ptr<PeerWatch> watch_peers(const Context::Impl& impl) {
+  c10::weak_intrusive_ptr<WatchedGroup> group(impl.gloo);
+  // A connection of its own: a rank that waits in the store would block it.
+  return std::make_shared<PeerWatch>(
+      impl.store->clone(), impl.environment, impl.gloo->progress(), [group] {
+        if (const auto alive = group.lock()) {
+          alive->abort(); // what waits for the lost rank fails now
+        }
+      });
+}
+
+} // namespace
 
 void InitOptions::check() const {
   TORCH_CHECK_VALUE(
@@ -22,6 +51,18 @@ void InitOptions::check() const {
       "dist::init: start_timeout must be > 0, got ",
       start_timeout.count(),
       " ms");
+}
+
+// Says goodbye before the connections go.
+Context::Impl::~Impl() {
+  if (!watch) {
+    return;
+  }
+  if (std::uncaught_exceptions() > exceptions) {
+    watch->fail("");
+  } else {
+    watch->leave();
+  }
 }
 
 Context::Context(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -54,8 +95,15 @@ void Context::barrier() const {
   impl_->group->barrier()->wait();
 }
 
-void Context::abort() const {
+void Context::abort(const std::string& why) const {
+  if (impl_->watch) {
+    impl_->watch->fail(why);
+  }
   impl_->group->abort();
+}
+
+void Context::at_step(int64_t step) const {
+  impl_->gloo->progress()->at_step(step);
 }
 
 at::Generator Context::generator() const {
@@ -78,13 +126,21 @@ Context init(const InitOptions& options) {
   return init(read_launch_environment(), options);
 }
 
-Context init(const LaunchEnvironment& environment, const InitOptions& options) {
-  options.check();
+Context init(
+    const LaunchEnvironment& environment, const InitOptions& given_options) {
+  given_options.check();
+  auto options = with_environment(given_options);
   auto impl = std::make_shared<Context::Impl>();
   impl->environment = environment;
   impl->store = open_store(environment, options);
-  check_in(*impl->store, environment, options);
-  impl->group = connect(impl->store, environment, options);
+  options.check_collectives = check_in(*impl->store, environment, options);
+  const auto connections = connect(impl->store, environment, options);
+  impl->group = connections.group;
+  impl->gloo = connections.gloo;
+  if (environment.world_size > 1) {
+    impl->watch = watch_peers(*impl);
+    impl->gloo->set_watch(impl->watch);
+  }
   return Context(std::move(impl));
 }
 

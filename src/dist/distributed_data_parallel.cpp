@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "dist/context_impl.h"
 #include "dist/reduce_hook.h"
 
 namespace ampkit::dist {
@@ -225,6 +226,7 @@ DistributedDataParallel::~DistributedDataParallel() {
 void DistributedDataParallel::begin_forward() {
   const bool trains = at::GradMode::is_enabled();
   if (trains && impl_->synchronises) {
+    impl_->context.impl_->gloo->progress()->count_step();
     impl_->reducer->prepare_for_forward();
   }
   if (trains) {

@@ -1,26 +1,9 @@
 #include "dist/gloo_group.h"
 
-#include <gloo/context.h>
-
-#include "dist/process_group_gloo.h"
-
 namespace ampkit::dist {
 namespace {
 
 using c10d::ProcessGroupGloo;
-
-/// LibTorch's has no abort(): the other ranks would notice only when the last
-/// reference to the group goes.
-class GlooGroup : public ProcessGroupGloo {
- public:
-  using ProcessGroupGloo::ProcessGroupGloo;
-
-  void abort() override {
-    for (const auto& context : contexts_) {
-      context->closeConnections();
-    }
-  }
-};
 
 std::shared_ptr<gloo::transport::Device> device_of(
     const LaunchEnvironment& environment, const InitOptions& options) {
@@ -35,7 +18,7 @@ std::shared_ptr<gloo::transport::Device> device_of(
 
 } // namespace
 
-c10::intrusive_ptr<c10d::Backend> make_gloo_group(
+c10::intrusive_ptr<WatchedGroup> make_gloo_group(
     const c10::intrusive_ptr<c10d::Store>& store,
     const LaunchEnvironment& environment,
     const InitOptions& options) {
@@ -47,7 +30,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_group(
   } else { // also reads GLOO_SOCKET_IFNAME
     gloo = ProcessGroupGloo::Options::create_default(options.timeout);
   }
-  return c10::make_intrusive<GlooGroup>(
+  return c10::make_intrusive<WatchedGroup>(
       store, environment.rank, environment.world_size, gloo);
 }
 

@@ -168,14 +168,16 @@ c10::intrusive_ptr<c10d::Store> open_store(
   }
 }
 
-void check_in(
+bool check_in(
     c10d::Store& store,
     const LaunchEnvironment& environment,
     const InitOptions& options) {
   constexpr const char* kRoll = "roll"; // holds the missing ranks
+  constexpr const char* kChecks = "checks_collectives";
   take_seat(store, environment);
   std::string missing;
   if (environment.rank == 0) {
+    store.set(kChecks, bytes(options.check_collectives ? "yes" : "no"));
     missing =
         call_the_roll(store, environment.world_size, options.start_timeout);
     store.set(kRoll, bytes("missing: " + missing));
@@ -207,9 +209,10 @@ void check_in(
             "; missing: ",
             missing));
   }
+  return text(store.get(kChecks)) == "yes";
 }
 
-c10::intrusive_ptr<c10d::ProcessGroup> connect(
+Connections connect(
     const c10::intrusive_ptr<c10d::Store>& store,
     const LaunchEnvironment& environment,
     const InitOptions& options) {
@@ -221,14 +224,16 @@ c10::intrusive_ptr<c10d::ProcessGroup> connect(
     auto group = c10::make_intrusive<ProcessGroup>(
         prefixed("group"), environment.rank, environment.world_size);
     group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
-    group->setBackend(
-        at::kCPU,
-        ProcessGroup::BackendType::GLOO,
-        make_gloo_group(prefixed("gloo"), environment, options));
+    auto gloo = make_gloo_group(prefixed("gloo"), environment, options);
+    group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, gloo);
     group->setGroupName("default");
+    if (options.check_collectives) {
+      gloo->set_check(std::make_unique<CollectiveCheck>(
+          make_gloo_group(prefixed("check"), environment, options)));
+    }
     // Others may still read the store, which would go if rank 0 left early.
     group->barrier()->wait();
-    return group;
+    return {std::move(group), std::move(gloo)};
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const c10::Error*>(&error);
     C10_THROW_ERROR(

@@ -74,8 +74,13 @@ class ThreadRanks {
         .local_world_size = size};
     impl->store = store_;
     impl->generator = at::detail::createCPUGenerator(0);
-    impl->group =
-        connect(impl->store, impl->environment, {.timeout = options_.timeout});
+    const auto connections = connect(
+        impl->store,
+        impl->environment,
+        {.timeout = options_.timeout,
+         .check_collectives = options_.check_collectives});
+    impl->group = connections.group;
+    impl->gloo = connections.gloo;
     Context context(std::move(impl));
     const std::lock_guard<std::mutex> lock(mutex_);
     contexts_[static_cast<size_t>(rank)].push_back(context);

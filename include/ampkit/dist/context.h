@@ -28,6 +28,12 @@ struct AMPKIT_API InitOptions {
   /// are on one machine, else GLOO_SOCKET_IFNAME, else the one that this
   /// machine's own name leads to.
   std::string interface;
+  /// Compare the collectives of all ranks before each one, and throw, with what
+  /// two of them wanted, where they differ; otherwise a mismatch hangs, mixes
+  /// up tensors or ends the process inside Gloo. One more exchange a
+  /// collective. Rank 0's setting counts for all; AMPKIT_DIST_CHECK=1 and
+  /// TORCH_DISTRIBUTED_DEBUG=DETAIL set it.
+  bool check_collectives = false;
 
   /// Throws c10::ValueError, naming the field, if one is out of range.
   void check() const;
@@ -65,8 +71,12 @@ class AMPKIT_API Context {
   void barrier() const;
 
   /// Closes the connections, so that a collective that another rank waits in
-  /// fails there at once. For a rank that gives up.
-  void abort() const;
+  /// fails there at once, with `why` in its message. For a rank that gives up.
+  void abort(const std::string& why = "") const;
+
+  /// The step of the training that begins: what others are told this rank was
+  /// at if it is lost. Without it, DistributedDataParallel counts its passes.
+  void at_step(int64_t step) const;
 
   /// The random numbers of CPU ops on this rank: LibTorch's own generator in a
   /// process, one of its own in a thread of spawn_threads().
@@ -78,11 +88,19 @@ class AMPKIT_API Context {
   void manual_seed(uint64_t seed) const;
 
  private:
+  friend class DistributedDataParallel;
   std::shared_ptr<Impl> impl_;
 };
 
 /// Finds the other ranks as read_launch_environment() says, and connects to
 /// them. Each rank of the job must call it, as often as the others.
+///
+/// From then on ranks watch each other. When one is killed, stopped, or ends by
+/// an exception, the collectives of all others fail within 10 s with a
+/// c10::DistBackendError that names it, its last step and its last collective.
+/// The last copy of a Context that goes while an exception is under way tells
+/// the others so. A rank whose collectives take longer than timeout, though all
+/// live, fails with what each of them is doing.
 ///
 /// Where all ranks are on one machine, and the launcher keeps no store of its
 /// own, no port is opened beyond loopback. Over several machines the store

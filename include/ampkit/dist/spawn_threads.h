@@ -15,6 +15,8 @@ struct SpawnOptions {
   /// Threads that each rank's ops use; 0: an equal share of at::
   /// get_num_threads(), at least one; otherwise > 0.
   int threads_per_rank = 0;
+  /// As InitOptions::check_collectives.
+  bool check_collectives = false;
 };
 
 /// Runs `body` on `ranks` threads of this process, each of which is one rank,

@@ -177,18 +177,57 @@ TEST(ImageLoaderTest, RanksTogetherSeeWhatOneProcessSees) {
 
 TEST(ImageLoaderTest, RankWithoutAnImageRepeatsOne) {
   std::vector<int64_t> seen;
+  int64_t counted = 0;
   for (int64_t rank = 0; rank < 4; ++rank) {
     ImageLoader loader(
         images(10), kPlain, {.batch_size = 2, .rank = rank, .world_size = 4});
     const auto batches = whole_epoch(loader, 0);
     ASSERT_EQ(batches.size(), 2);
     EXPECT_EQ(batches.back().target.numel(), 1);
+    counted += batches.front().counted_images();
+    counted += batches.back().counted_images();
+    EXPECT_EQ(batches.front().step_images, 8);
+    EXPECT_EQ(batches.back().step_images, 2);
     const auto mine = labels(batches);
     seen.insert(seen.end(), mine.begin(), mine.end());
   }
   auto distinct = sorted(seen);
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   EXPECT_EQ(distinct, counting_to(10));
+  EXPECT_EQ(counted, 10); // none twice
+}
+
+// 7 images a step: 2, 2 and 3 on three ranks, 3 and 4 on two.
+TEST(ImageLoaderTest, EpochGoesOnAtAnotherNumberOfRanks) {
+  const auto epoch_on = [](int64_t ranks, int64_t begin, int64_t end) {
+    std::vector<int64_t> seen;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      ImageLoader loader(
+          images(40),
+          kPlain,
+          {.rank = rank, .world_size = ranks, .images_per_step = 7});
+      loader.start_epoch(2, begin);
+      for (int64_t i = begin; i < end; ++i) {
+        const auto batch = loader.next();
+        EXPECT_EQ(batch->counted_images(), batch->target.size(0));
+        const auto mine = labels({*batch});
+        seen.insert(seen.end(), mine.begin(), mine.end());
+      }
+    }
+    return seen;
+  };
+  auto seen = epoch_on(3, 0, 2);
+  const auto rest = epoch_on(2, 2, 6);
+  seen.insert(seen.end(), rest.begin(), rest.end());
+  EXPECT_EQ(sorted(seen), counting_to(40));
+
+  ImageLoader three(
+      images(40), kPlain, {.world_size = 3, .images_per_step = 7});
+  three.start_epoch(2, 2);
+  ImageLoader two(
+      images(40), kPlain, {.rank = 1, .world_size = 2, .images_per_step = 7});
+  two.load_state_dict(three.state_dict());
+  EXPECT_EQ(rest_of_epoch(two).size(), 4);
 }
 
 TEST(ImageLoaderTest, DamagedImageComesOutOfNext) {
@@ -289,6 +328,10 @@ TEST(ImageLoaderTest, OptionsOutOfRangeAreNamed) {
   expect(
       {}, {.rank = 2, .world_size = 2}, "rank must be in [0, world_size = 2)");
   expect({}, {.batch_size = 11, .drop_last = true}, "drop_last");
+  expect(
+      {},
+      {.world_size = 3, .images_per_step = 2},
+      "[world_size = 3, 2147483647");
   expect({.crop_padding = -1}, {}, "crop_padding");
   expect({.cutout = -1}, {}, "cutout");
   expect({.mean = {0.5}, .std = {1, 1}}, {}, "mean needs one value");

@@ -41,20 +41,33 @@ void check_options(const LoaderOptions& options, int64_t images) {
       options.world_size,
       "), got ",
       options.rank);
+  TORCH_CHECK_VALUE(
+      options.images_per_step == 0 ||
+          (options.images_per_step >= options.world_size &&
+           options.images_per_step <= kMaxCount),
+      "ImageLoader: images_per_step must be 0 or in [world_size = ",
+      options.world_size,
+      ", ",
+      kMaxCount,
+      "], got ",
+      options.images_per_step);
   check_count("images of the data set", images, 1);
   TORCH_CHECK_VALUE(
       count_batches(options, images) > 0,
       "ImageLoader: ",
       images,
-      " images are fewer than one step takes (batch_size ",
+      " images are fewer than the ",
+      images_per_step(options),
+      " of one step (batch_size ",
       options.batch_size,
-      " x world_size ",
+      ", world_size ",
       options.world_size,
       ") and drop_last is set; lower batch_size or unset drop_last");
 }
 
 int64_t images_per_step(const LoaderOptions& options) {
-  return options.batch_size * options.world_size;
+  return options.images_per_step > 0 ? options.images_per_step
+                                     : options.batch_size * options.world_size;
 }
 
 int64_t count_batches(const LoaderOptions& options, int64_t images) {
@@ -62,14 +75,20 @@ int64_t count_batches(const LoaderOptions& options, int64_t images) {
   return options.drop_last ? images / step : (images - 1) / step + 1;
 }
 
+int64_t images_of_batch(
+    const LoaderOptions& options, int64_t images, int64_t batch) {
+  const int64_t step = images_per_step(options);
+  return std::min(step, images - batch * step);
+}
+
 Piece piece_of_batch(
     const LoaderOptions& options, int64_t images, int64_t batch) {
   const int64_t start = batch * images_per_step(options);
-  const int64_t count = std::min(images_per_step(options), images - start);
+  const int64_t count = images_of_batch(options, images, batch);
   const int64_t begin = count * options.rank / options.world_size;
   const int64_t end = count * (options.rank + 1) / options.world_size;
   // A rank without an image would be missing in the all-reduce.
-  return {start + begin, start + std::max(end, begin + 1)};
+  return {start + begin, start + std::max(end, begin + 1), begin == end};
 }
 
 std::vector<int64_t> epoch_order(

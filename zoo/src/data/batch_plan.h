@@ -12,6 +12,9 @@ struct Piece {
   int64_t begin;
   int64_t end;
 
+  /// Whether another rank has the images of this piece.
+  bool repeated = false;
+
   int64_t size() const { return end - begin; }
   bool operator==(const Piece&) const = default;
 };
@@ -25,6 +28,10 @@ int64_t images_per_step(const LoaderOptions& options);
 
 /// Batches of one epoch, the same on every rank.
 int64_t count_batches(const LoaderOptions& options, int64_t images);
+
+/// Images of batch `batch` on all ranks.
+int64_t images_of_batch(
+    const LoaderOptions& options, int64_t images, int64_t batch);
 
 /// What of the order is batch `batch` of this rank.
 Piece piece_of_batch(

@@ -131,7 +131,9 @@ Batch ImageLoader::Impl::make(
       at::empty(
           {piece.size(), shape.channels, shape.height, shape.width},
           on_cpu.dtype(at::kFloat)),
-      at::empty({piece.size()}, on_cpu.dtype(at::kLong))};
+      at::empty({piece.size()}, on_cpu.dtype(at::kLong)),
+      detail::images_of_batch(options_, dataset_->size(), batch),
+      !piece.repeated};
   auto* input = result.input.mutable_data_ptr<float>();
   auto* target = result.target.mutable_data_ptr<int64_t>();
   std::vector<uint8_t> pixels(static_cast<size_t>(shape.numel()));

@@ -10,12 +10,13 @@ Evaluation evaluate(
     ImageLoader& loader,
     c10::Device device,
     const Precision& precision,
-    const AutocastOptions& region) {
+    const AutocastOptions& region,
+    const Ranks& ranks) {
   const torch::NoGradGuard no_grad;
+  ranks.share_buffers();
   model.module->eval();
-  auto loss = torch::zeros({}, torch::dtype(torch::kDouble).device(device));
-  auto right = torch::zeros({}, torch::dtype(torch::kLong).device(device));
-  int64_t samples = 0;
+  // Loss, right answers and samples. Counts are exact to 2^53.
+  auto sums = torch::zeros({3}, torch::dtype(torch::kDouble).device(device));
   loader.start_epoch(0);
   while (auto batch = loader.next()) {
     const auto target = batch->target.to(device, /*non_blocking=*/true);
@@ -24,17 +25,23 @@ Evaluation evaluate(
       const Autocast autocast(device, precision, region);
       logits = model.forward(batch->input.to(device, /*non_blocking=*/true));
     }
+    if (!batch->counts) {
+      continue;
+    }
     logits = logits.to(torch::kFloat);
-    loss += torch::cross_entropy_loss(logits, target, {}, at::Reduction::Sum);
-    right += logits.argmax(1).eq(target).sum();
-    samples += target.size(0);
+    sums[0] +=
+        torch::cross_entropy_loss(logits, target, {}, at::Reduction::Sum);
+    sums[1] += logits.argmax(1).eq(target).sum();
+    sums[2] += target.size(0);
   }
   model.module->train();
-  const auto count = static_cast<double>(samples);
+  ranks.sum_(sums);
+  sums = sums.to(torch::kCPU); // the one wait for the device
+  const auto samples = sums[2].item<double>();
   return {
-      .loss = loss.item<double>() / count, // the one wait for the device
-      .accuracy = static_cast<double>(right.item<int64_t>()) / count,
-      .samples = samples};
+      .loss = sums[0].item<double>() / samples,
+      .accuracy = sums[1].item<double>() / samples,
+      .samples = static_cast<int64_t>(samples)};
 }
 
 } // namespace ampkit::zoo

@@ -6,6 +6,8 @@
 #include <ampkit/zoo/models/model.h>
 #include <c10/core/Device.h>
 
+#include "train/ranks.h"
+
 namespace ampkit::zoo {
 
 struct Evaluation {
@@ -14,14 +16,16 @@ struct Evaluation {
   int64_t samples = 0;
 };
 
-/// Mean cross-entropy and accuracy over one pass of `loader`, with the batch
-/// norms in evaluation mode; the network is in training mode afterwards. Waits
-/// for the device once, at the end.
+/// Mean cross-entropy and accuracy over one pass of the loaders of all ranks,
+/// with the batch norms in evaluation mode and rank 0's running statistics; the
+/// network is in training mode afterwards. Waits for the device once, at the
+/// end. All ranks.
 Evaluation evaluate(
     const Model& model,
     ImageLoader& loader,
     c10::Device device,
     const Precision& precision,
-    const AutocastOptions& region);
+    const AutocastOptions& region,
+    const Ranks& ranks);
 
 } // namespace ampkit::zoo

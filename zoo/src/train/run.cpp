@@ -6,10 +6,12 @@
 
 #include <ATen/Parallel.h>
 #include <ampkit/error.h>
+#include <ampkit/io/checkpoint.h>
 #include <ampkit/io/checkpoint_directory.h>
 #include <ampkit/zoo/report/html_report.h>
 #include <ampkit/zoo/report/machine.h>
 
+#include "train/ranks.h"
 #include "train/run_folder.h"
 #include "train/run_recorder.h"
 #include "train/trainer_setup.h"
@@ -48,50 +50,59 @@ class Run {
         options_(options),
         data_(open_data(config.data)),
         model_(make_model(config, data_)),
-        trainer_(trainer_config(config, options), model_, data_),
-        folder_(run_folder(config), folder_use(options)),
-        checkpoints_(
-            folder_.file("checkpoints"),
-            {.keep_last = config.checkpoint.keep_last}) {
+        trainer_(
+            trainer_config(config, options), model_, data_, options.context) {
+    if (writes()) {
+      open_folder();
+    }
     if (options.resume) {
       resume();
-      note_policy();
     }
-    folder_.write("config.toml", to_toml(config));
-    folder_.write("precision_policy.toml", to_toml(trainer_.policy()));
-    folder_.write("machine.json", collect_machine().to_json() + "\n");
-    recorder_ = std::make_unique<RunRecorder>(
-        folder_.path().string(), config.output.tensorboard, trainer_.step());
+    if (writes()) {
+      write_beginning();
+    }
   }
 
   RunResult go() {
     const auto begin = std::chrono::steady_clock::now();
-    if (options_.on_start) {
+    if (writes() && options_.on_start) {
       options_.on_start(trainer_, model_);
     }
-    RunResult result{.folder = folder_.path().string()};
+    RunResult result{.folder = run_folder(config_)};
     result.reason = trainer_.run(events(result));
-    recorder_->flush();
+    if (writes()) {
+      recorder_->flush();
+    }
     const std::chrono::duration<double> passed =
         std::chrono::steady_clock::now() - begin;
     result.step = trainer_.step();
     result.seconds = passed.count();
-    if (config_.output.report && result.reason == StopReason::finished) {
-      const auto path = default_report_path(folder_.path());
-      write_html_report(folder_.path(), path);
+    if (writes() && config_.output.report &&
+        result.reason == StopReason::finished) {
+      const auto path = default_report_path(folder_->path());
+      write_html_report(folder_->path(), path);
       result.report = path.string();
+    }
+    if (options_.context) {
+      options_.context->barrier(); // nobody leaves while others need it
     }
     return result;
   }
 
  private:
+  bool writes() const {
+    return !options_.context || options_.context->rank() == 0;
+  }
+  void open_folder();
+  void write_beginning();
   void resume();
+  std::optional<io::LoadedCheckpoint> find_checkpoint();
   void restore(const io::LoadedCheckpoint& loaded);
   std::string changed_keys() const;
   void note_policy() const;
   TrainerEvents events(RunResult& result);
   void note(const std::string& text) const {
-    if (options_.on_note) {
+    if (writes() && options_.on_note) {
       options_.on_note(text);
     }
   }
@@ -101,24 +112,75 @@ class Run {
   TrainingData data_;
   Model model_;
   Trainer trainer_;
-  RunFolder folder_;
-  io::CheckpointDirectory checkpoints_;
+  // Of rank 0.
+  std::optional<RunFolder> folder_;
+  std::optional<io::CheckpointDirectory> checkpoints_;
   std::unique_ptr<RunRecorder> recorder_;
 };
 
+void Run::open_folder() {
+  folder_.emplace(run_folder(config_), folder_use(options_));
+  checkpoints_.emplace(
+      folder_->file("checkpoints"),
+      io::CheckpointDirectoryOptions{
+          .keep_last = config_.checkpoint.keep_last});
+}
+
+void Run::write_beginning() {
+  if (options_.resume) {
+    note_policy();
+  }
+  folder_->write("config.toml", to_toml(config_));
+  folder_->write("precision_policy.toml", to_toml(trainer_.policy()));
+  folder_->write("machine.json", collect_machine().to_json() + "\n");
+  recorder_ = std::make_unique<RunRecorder>(
+      folder_->path().string(), config_.output.tensorboard, trainer_.step());
+}
+
+// The one that rank 0 chose; none: there is none yet.
+std::optional<io::LoadedCheckpoint> Run::find_checkpoint() {
+  std::optional<io::LoadedCheckpoint> loaded;
+  if (writes()) {
+    loaded = checkpoints_->load_latest_intact();
+  }
+  if (!options_.context) {
+    return loaded;
+  }
+  const auto path =
+      text_of_rank_0(*options_.context, loaded ? loaded->file.path : "");
+  if (!writes() && !path.empty()) {
+    AMPKIT_CHECK_CHECKPOINT(
+        fs::exists(path),
+        "rank ",
+        options_.context->rank(),
+        " does not see ",
+        path,
+        ", which rank 0 resumes from; output.dir must be on a file system that "
+        "all ranks share, and all must run in the same folder");
+    loaded.emplace();
+    loaded->state = io::load_checkpoint(path).state;
+    loaded->file.path = path;
+  }
+  return loaded;
+}
+
 void Run::resume() {
-  const auto loaded = checkpoints_.load_latest_intact();
+  const auto loaded = find_checkpoint();
   if (!loaded) {
     note(
-        "no checkpoint in " + checkpoints_.path() + " yet: from the beginning");
+        "no checkpoint in " + run_folder(config_) +
+        "/checkpoints yet: from the beginning");
     return;
   }
   for (const auto& message : loaded->passed_over) {
     note("passed over a damaged checkpoint: " + message);
   }
   restore(*loaded);
+  if (!writes()) {
+    return;
+  }
   // Later ones are damaged, or this run would have begun there.
-  checkpoints_.remove_after(loaded->file.step);
+  checkpoints_->remove_after(loaded->file.step);
   const auto changed = changed_keys();
   if (!changed.empty()) {
     note("the configuration changed since the run began:" + changed);
@@ -162,7 +224,7 @@ void Run::note_policy() const {
 std::string Run::changed_keys() const {
   std::string text;
   try {
-    const auto before = load_config(folder_.file("config.toml"));
+    const auto before = load_config(run_folder(config_) + "/config.toml");
     for (const auto& difference : differences(before, config_)) {
       text += "\n  " + difference;
     }
@@ -173,6 +235,11 @@ std::string Run::changed_keys() const {
 }
 
 TrainerEvents Run::events(RunResult& result) {
+  if (!writes()) {
+    return {
+        .on_eval = [&result](const auto& record) { result.last_eval = record; },
+        .should_stop = options_.should_stop};
+  }
   return {
       .on_step =
           [this](const StepRecord& record) {
@@ -192,7 +259,8 @@ TrainerEvents Run::events(RunResult& result) {
       .on_checkpoint =
           [this](std::optional<double> accuracy) {
             recorder_->flush();
-            checkpoints_.save(trainer_.step(), trainer_.state_dict(), accuracy);
+            checkpoints_->save(
+                trainer_.step(), trainer_.state_dict(), accuracy);
           },
       .should_stop = options_.should_stop};
 }

@@ -1,124 +1,24 @@
 #include <ampkit/zoo/train/trainer.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include <ampkit/amp/autocast.h>
-#include <ampkit/amp/cast_parameters.h>
-#include <ampkit/amp/fp8.h>
-#include <ampkit/amp/grad_scaler.h>
-#include <ampkit/amp/gradient_accumulation.h>
-#include <ampkit/io/module_state.h>
-#include <ampkit/io/rng_state.h>
-#include <ampkit/optim/ema.h>
-#include <ampkit/zoo/data/image_loader.h>
 #include <torch/torch.h>
 
-#include "train/evaluate.h"
 #include "train/health.h"
 #include "train/memory.h"
-#include "train/trainer_setup.h"
-#include "train/updater.h"
+#include "train/trainer_impl.h"
 
 namespace ampkit::zoo {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+      .count();
 }
 
 } // namespace
-
-struct Trainer::Impl {
-  Impl(const RunConfig& c, Model m, const TrainingData& data)
-      : config(c),
-        precision(Precision::parse(c.precision.preset)),
-        policy(precision_policy(c.precision)),
-        device(parse_device(c.train.device)),
-        model(std::move(m)),
-        train_loader(data.train, training_images(c.data), training_order(c)),
-        eval_loader(
-            data.eval, evaluation_images(train_loader), evaluation_order(c)),
-        scaler(precision, scaler_options(c.precision)) {
-    model.module->to(device);
-    model.module->train();
-    cast_parameters(*model.module, precision);
-    region = region_options(policy, precision, config.precision, *model.module);
-    updater.emplace(config, precision, *model.module, total_steps());
-    scaler.name_parameters(*model.module);
-    if (config.train.accumulate > 1) {
-      accumulation.emplace(
-          model.module->parameters(),
-          GradientAccumulationOptions{
-              .micro_batches = config.train.accumulate});
-    }
-    if (config.train.ema_decay > 0) {
-      ema = std::make_unique<optim::ExponentialMovingAverage>(
-          *model.module,
-          optim::ExponentialMovingAverageOptions{
-              .decay = config.train.ema_decay, .use_buffers = true});
-    }
-    train_loader.start_epoch(0);
-  }
-
-  int64_t steps_per_epoch() const {
-    const auto accumulate = config.train.accumulate;
-    return (train_loader.batches_per_epoch() + accumulate - 1) / accumulate;
-  }
-
-  int64_t total_steps() const {
-    return config.train.steps > 0 ? config.train.steps
-                                  : config.train.epochs * steps_per_epoch();
-  }
-
-  // A step whose figures were not read from the device yet.
-  struct Pending {
-    StepRecord record;
-    at::Tensor loss;
-    at::Tensor scale;
-    StepResult result;
-  };
-
-  std::vector<Batch> next_window();
-  at::Tensor backward(const std::vector<Batch>& window, int64_t samples);
-  void train_step(const std::vector<Batch>& window, const TrainerEvents& to);
-  void settle(const TrainerEvents& to);
-  bool train_epoch(const TrainerEvents& to);
-  void end_epoch(const TrainerEvents& to);
-  void checkpoint(const TrainerEvents& to, std::optional<double> accuracy);
-  EvalRecord evaluate_now();
-  Evaluation evaluate_weights() {
-    return zoo::evaluate(model, eval_loader, device, precision, region);
-  }
-
-  RunConfig config;
-  Precision precision;
-  PrecisionPolicy policy;
-  c10::Device device;
-  Model model;
-  ImageLoader train_loader;
-  ImageLoader eval_loader;
-  AutocastOptions region;
-  std::optional<Updater> updater;
-  GradScaler scaler;
-  std::optional<GradientAccumulation> accumulation; // only for more than 1
-  std::unique_ptr<optim::ExponentialMovingAverage> ema;
-  Health health;
-  std::optional<Pending> pending;
-  Clock::time_point step_began;
-
-  // Progress; batch counts those of the epoch.
-  int64_t step = 0;
-  int64_t epoch = 0;
-  int64_t batch = 0;
-  int64_t skipped = 0;
-  bool finished = false;
-};
 
 std::vector<Batch> Trainer::Impl::next_window() {
   std::vector<Batch> window;
@@ -132,8 +32,8 @@ std::vector<Batch> Trainer::Impl::next_window() {
   return window;
 }
 
-// Gradients of the mean over all samples of the window, whatever the sizes of
-// its batches. Returns that mean.
+// Gradients of the mean over all samples of the window on all ranks, whatever
+// the sizes of its batches. Returns this rank's part of that mean.
 at::Tensor Trainer::Impl::backward(
     const std::vector<Batch>& window, int64_t samples) {
   at::Tensor total;
@@ -145,18 +45,24 @@ at::Tensor Trainer::Impl::backward(
     {
       const Autocast autocast(device, precision, region);
       loss = torch::cross_entropy_loss(
-          model.forward(input).to(at::kFloat),
+          ranks.forward(input, &batch_of_window == &window.back())
+              .to(at::kFloat),
           target,
           {},
           at::Reduction::Mean,
           /*ignore_index=*/-100,
           config.train.label_smoothing);
     }
-    const auto count = target.size(0);
-    scaler.scale(accumulation ? accumulation->weigh_mean(loss, count) : loss)
+    const auto mean = ranks.weigh(loss, batch_of_window);
+    scaler
+        .scale(
+            accumulation
+                ? accumulation->weigh_mean(mean, batch_of_window.step_images)
+                : mean)
         .backward();
-    const auto share = loss.detach() * (static_cast<double>(count) /
-                                        static_cast<double>(samples));
+    const auto share =
+        loss.detach() * (static_cast<double>(batch_of_window.counted_images()) /
+                         static_cast<double>(samples));
     total = total.defined() ? total + share : share;
   }
   if (accumulation) {
@@ -167,10 +73,7 @@ at::Tensor Trainer::Impl::backward(
 
 void Trainer::Impl::train_step(
     const std::vector<Batch>& window, const TrainerEvents& to) {
-  int64_t samples = 0;
-  for (const auto& part : window) {
-    samples += part.target.size(0);
-  }
+  const auto samples = images_of(window);
   const auto loss = backward(window, samples);
   const auto scale = scaler.scale(at::ones({}, loss.options()));
   const auto rate = updater->learning_rate();
@@ -196,7 +99,8 @@ void Trainer::Impl::train_step(
       .samples_per_second =
           static_cast<double>(samples) / seconds_since(step_began)};
   step_began = Clock::now();
-  pending = Pending{record, loss, scale, result};
+  const bool stop = !ranks.alone() && to.should_stop && to.should_stop();
+  pending = Pending{record, ranks.begin_sum(loss, stop), scale, result};
 }
 
 void Trainer::Impl::settle(const TrainerEvents& to) {
@@ -204,7 +108,9 @@ void Trainer::Impl::settle(const TrainerEvents& to) {
     return;
   }
   auto record = pending->record;
-  record.loss = pending->loss.item<double>(); // waits for that step
+  const auto& sums = pending->loss.wait();
+  record.loss = sums[0].item<double>(); // waits for that step
+  stop_agreed = sums.numel() > 1 && sums[1].item<float>() > 0;
   record.scale = pending->scale.item<double>();
   record.grad_norm = pending->result.grad_norm(); // NaN if it was skipped
   if (record.skipped) {
@@ -235,7 +141,8 @@ bool Trainer::Impl::train_epoch(const TrainerEvents& to) {
       break;
     }
     train_step(window, to);
-    const bool stop = to.should_stop && to.should_stop();
+    const bool stop =
+        ranks.alone() ? to.should_stop && to.should_stop() : stop_agreed;
     const auto every = config.checkpoint.every_steps;
     const bool due = every > 0 && step % every == 0 &&
                      batch < train_loader.batches_per_epoch() &&
@@ -270,6 +177,9 @@ void Trainer::Impl::end_epoch(const TrainerEvents& to) {
 void Trainer::Impl::checkpoint(
     const TrainerEvents& to, std::optional<double> accuracy) {
   settle(to);
+  if (!ranks.alone()) {
+    random_states = ranks.random_states();
+  }
   if (to.on_checkpoint) {
     to.on_checkpoint(accuracy);
   }
@@ -295,8 +205,13 @@ EvalRecord Trainer::Impl::evaluate_now() {
   return record;
 }
 
-Trainer::Trainer(const RunConfig& config, Model model, const TrainingData& data)
-    : impl_(std::make_unique<Impl>(config, std::move(model), data)) {}
+Trainer::Trainer(
+    const RunConfig& config,
+    Model model,
+    const TrainingData& data,
+    std::optional<dist::Context> context)
+    : impl_(std::make_unique<Impl>(
+          config, std::move(model), data, std::move(context))) {}
 
 Trainer::~Trainer() = default;
 
@@ -312,50 +227,6 @@ StopReason Trainer::run(const TrainerEvents& events) {
 
 EvalRecord Trainer::evaluate() {
   return impl_->evaluate_now();
-}
-
-io::StateDict Trainer::state_dict() const {
-  const auto& t = *impl_;
-  io::StateDict state;
-  state.set("step", t.step);
-  state.set("epoch", t.epoch);
-  state.set("batch", t.batch);
-  state.set("skipped", t.skipped);
-  state.set("finished", t.finished);
-  state.set_all("model", io::module_state(*t.model.module));
-  t.updater->save_to(state);
-  state.set_all("scaler", t.scaler.state_dict());
-  state.set_all("health", t.health.state_dict());
-  state.set_all("data", t.train_loader.state_dict());
-  state.set_all("rng", io::rng_state());
-  if (t.ema) {
-    state.set_all("ema", t.ema->state_dict());
-  }
-  if (t.region.fp8) {
-    state.set_all("fp8", t.region.fp8->state_dict());
-  }
-  return state;
-}
-
-void Trainer::load_state_dict(const io::StateDict& state) {
-  auto& t = *impl_;
-  t.train_loader.load_state_dict(state.subset("data"));
-  io::load_module_state(*t.model.module, state.subset("model"));
-  t.updater->load_from(state);
-  t.scaler.load_state_dict(state.subset("scaler"));
-  t.health.load_state_dict(state.subset("health"));
-  if (t.ema) {
-    t.ema->load_state_dict(state.subset("ema"));
-  }
-  if (t.region.fp8) {
-    t.region.fp8->load_state_dict(state.subset("fp8"));
-  }
-  io::set_rng_state(state.subset("rng"));
-  t.step = state.integer("step");
-  t.epoch = state.integer("epoch");
-  t.batch = state.integer("batch");
-  t.skipped = state.integer("skipped");
-  t.finished = state.boolean("finished");
 }
 
 int64_t Trainer::step() const {

@@ -38,8 +38,11 @@ void check_clipping(const OptimizerConfig& config) {
 }
 
 std::shared_ptr<Fp8Linears> fp8_linears(
-    const PrecisionConfig& config, const torch::nn::Module& module) {
+    const PrecisionConfig& config,
+    const torch::nn::Module& module,
+    const Ranks& ranks) {
   Fp8Options options;
+  options.reduce_amax = ranks.maximum();
   options.recipe = config.fp8_recipe == "delayed"    ? Fp8Recipe::delayed
                    : config.fp8_recipe == "row-wise" ? Fp8Recipe::row_wise
                                                      : Fp8Recipe::current;
@@ -79,6 +82,21 @@ void check_together(const RunConfig& config) {
       " has none to move; set it to false");
 }
 
+void check_ranks(
+    const RunConfig& config, const Precision& precision, const Ranks& ranks) {
+  check_config(
+      ranks.alone() || config.train.accumulate == 1 ||
+          c10::elementSize(precision.parameters) > 2,
+      "train.accumulate: several ranks add up gradients of float32 weights "
+      "only, and those of ",
+      config.precision.preset,
+      " are in 16 bits; take bf16-mixed or fp16-mixed, or set it to 1");
+  check_config(
+      ranks.alone() || parse_device(config.train.device).is_cpu(),
+      "train.device: several ranks train on the cpu only, got ",
+      config.train.device);
+}
+
 PrecisionPolicy precision_policy(const PrecisionConfig& config) {
   return config.policy.ends_with(".toml")
              ? load_precision_policy(config.policy)
@@ -89,12 +107,13 @@ AutocastOptions region_options(
     const PrecisionPolicy& policy,
     const Precision& precision,
     const PrecisionConfig& config,
-    const torch::nn::Module& module) {
+    const torch::nn::Module& module,
+    const Ranks& ranks) {
   // PyTorch's own is also what regions do without a policy, with less work.
   auto options =
       policy == PrecisionPolicy() ? AutocastOptions() : policy.bind(module);
   if (precision.compute == at::kFloat8_e4m3fn) {
-    options.fp8 = fp8_linears(config, module);
+    options.fp8 = fp8_linears(config, module, ranks);
   }
   return options;
 }
@@ -110,21 +129,33 @@ AugmentOptions evaluation_images(const ImageLoader& train) {
   return {.mean = train.normalization().mean, .std = train.normalization().std};
 }
 
-LoaderOptions training_order(const RunConfig& config) {
+LoaderOptions training_order(const RunConfig& config, const Ranks& ranks) {
+  check_config(
+      config.data.batch_size >= ranks.size(),
+      "data.batch_size: ",
+      ranks.size(),
+      " ranks share a batch and each needs an image of it, got ",
+      config.data.batch_size);
   return {
       .batch_size = config.data.batch_size,
       .seed = static_cast<uint64_t>(config.train.seed),
-      .threads = static_cast<int>(config.data.workers)};
+      .threads = static_cast<int>(config.data.workers),
+      .rank = ranks.rank(),
+      .world_size = ranks.size(),
+      .images_per_step = config.data.batch_size};
 }
 
-LoaderOptions evaluation_order(const RunConfig& config) {
+LoaderOptions evaluation_order(const RunConfig& config, const Ranks& ranks) {
   return {
       .batch_size = config.data.eval_batch_size,
       .shuffle = false,
-      .threads = static_cast<int>(config.data.workers)};
+      .threads = static_cast<int>(config.data.workers),
+      .rank = ranks.rank(),
+      .world_size = ranks.size()};
 }
 
-GradScalerOptions scaler_options(const PrecisionConfig& config) {
+GradScalerOptions scaler_options(
+    const PrecisionConfig& config, const Ranks& ranks) {
   check_scaler(config);
   return {
       .init_scale = config.init_scale,
@@ -138,7 +169,8 @@ GradScalerOptions scaler_options(const PrecisionConfig& config) {
       // The Trainer stops itself, when it has recorded the last step.
       .max_consecutive_skips = 0,
       .max_consecutive_faults = 0,
-      .check_without_scaling = true};
+      .check_without_scaling = true,
+      .agree_over_ranks = ranks.maximum()};
 }
 
 c10::Device parse_device(const std::string& name) {

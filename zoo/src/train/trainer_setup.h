@@ -9,10 +9,16 @@
 #include <ampkit/zoo/train/config.h>
 #include <c10/core/Device.h>
 
+#include "train/ranks.h"
+
 namespace ampkit::zoo {
 
 /// Throws ConfigError if values do not go together.
 void check_together(const RunConfig& config);
+
+/// Throws ConfigError if several ranks can't train so.
+void check_ranks(
+    const RunConfig& config, const Precision& precision, const Ranks& ranks);
 
 /// The policy that precision.policy names. Throws as load_precision_policy().
 PrecisionPolicy precision_policy(const PrecisionConfig& config);
@@ -24,7 +30,8 @@ AutocastOptions region_options(
     const PrecisionPolicy& policy,
     const Precision& precision,
     const PrecisionConfig& config,
-    const torch::nn::Module& module);
+    const torch::nn::Module& module,
+    const Ranks& ranks);
 
 /// Throws ConfigError if the device is unknown or not there.
 c10::Device parse_device(const std::string& name);
@@ -33,9 +40,11 @@ c10::Device parse_device(const std::string& name);
 AugmentOptions training_images(const DataConfig& config);
 /// Normalised as the training images are.
 AugmentOptions evaluation_images(const ImageLoader& train);
-LoaderOptions training_order(const RunConfig& config);
-LoaderOptions evaluation_order(const RunConfig& config);
+/// Throws ConfigError if so many ranks can't share a batch.
+LoaderOptions training_order(const RunConfig& config, const Ranks& ranks);
+LoaderOptions evaluation_order(const RunConfig& config, const Ranks& ranks);
 /// Throws ConfigError if values do not go together.
-GradScalerOptions scaler_options(const PrecisionConfig& config);
+GradScalerOptions scaler_options(
+    const PrecisionConfig& config, const Ranks& ranks);
 
 } // namespace ampkit::zoo

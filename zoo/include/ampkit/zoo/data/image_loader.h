@@ -17,6 +17,13 @@ namespace ampkit::zoo {
 struct Batch {
   at::Tensor input; ///< float32 [n, channels, height, width], normalised
   at::Tensor target; ///< int64 [n]
+  /// Images of this step, those of all ranks together.
+  int64_t step_images = 0;
+  /// False where a rank had to repeat an image of another one, so that it has
+  /// something to compute: it must count for nothing.
+  bool counts = true;
+
+  int64_t counted_images() const { return counts ? target.size(0) : 0; }
 };
 
 /// What happens to an image on its way into a batch, in this order.
@@ -53,6 +60,10 @@ struct LoaderOptions {
   /// This process and how many there are; rank in [0, world_size).
   int64_t rank = 0;
   int64_t world_size = 1;
+  /// Images of one step on all ranks together, if they are not to depend on
+  /// the number of ranks; >= world_size. batch_size is not used then. 0:
+  /// batch_size * world_size.
+  int64_t images_per_step = 0;
 };
 
 /// Gives a data set batch by batch, made ahead by threads of its own.
@@ -68,11 +79,11 @@ struct LoaderOptions {
 /// Batches depend on seed, epoch and the options, to the last bit, and not on
 /// the number of threads, where an epoch was started, or what ran before.
 ///
-/// With several ranks, each batch of world_size * batch_size images is split
-/// among them: every rank gets equally many batches, and together, in each
-/// step, they see what one process with that larger batch would see. In the
-/// last batch the counts of two ranks differ by 1 at most; only where it has
-/// fewer images than there are ranks do some ranks repeat one.
+/// With several ranks, each batch of images_per_step images is split among
+/// them: every rank gets equally many batches, and together, in each step, they
+/// see what one process with that larger batch would see. The counts of two
+/// ranks differ by 1 at most. Only where the last batch has fewer images than
+/// there are ranks do some ranks repeat one, and Batch::counts is false there.
 ///
 /// One thread at a time may call it. It may be destroyed at any moment, and
 /// waits only for images that are just being read.
@@ -112,7 +123,7 @@ class AMPKIT_API ImageLoader {
   /// Goes on where a loader stood when it gave `state`. Throws c10::Error,
   /// changing nothing, if an entry is missing, and ampkit::CheckpointError if
   /// its batches were not those of this one: another seed, order, number of
-  /// images or of images a step (batch_size * world_size).
+  /// images or of images a step. The number of ranks may be another.
   void load_state_dict(const io::StateDict& state);
 
  private:

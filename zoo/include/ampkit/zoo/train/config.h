@@ -29,7 +29,7 @@ struct ModelConfig {
 struct DataConfig {
   std::string format = "idx";
   std::string path = "/usr/share/datasets/fashion-mnist";
-  /// Images of one forward and backward pass.
+  /// Images of one forward and backward pass, of all ranks together.
   int64_t batch_size = 128;
   int64_t eval_batch_size = 500;
   /// Threads that read and augment; 0: the training thread does it.
@@ -148,6 +148,9 @@ struct LoopConfig {
   double label_smoothing = 0.0;
   int64_t seed = 0;
   std::string device = "cpu";
+  /// How several ranks train together: "auto", or "ddp", which is what auto
+  /// takes where there are several.
+  std::string strategy = "auto";
   /// Threads inside an op; 0: LibTorch's default.
   int64_t threads = 0;
   /// Evaluate every so many epochs, and at the end.

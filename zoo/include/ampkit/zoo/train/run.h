@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include <ampkit/dist/context.h>
 #include <ampkit/export.h>
 #include <ampkit/zoo/train/config.h>
 #include <ampkit/zoo/train/trainer.h>
@@ -27,6 +28,11 @@ struct RunOptions {
   std::function<bool()> should_stop;
   /// What a person should know: "resumed at step 120", ...
   std::function<void(const std::string&)> on_note;
+  /// This process among others that call train_run() too, each with the same
+  /// configuration. Rank 0 writes the folder and is the only one whose
+  /// on_start, on_step, on_eval and on_note are called; output.dir must be on a
+  /// file system that all of them see.
+  std::optional<dist::Context> context = std::nullopt;
 };
 
 /// How a run ended.
@@ -38,7 +44,7 @@ struct RunResult {
   double seconds = 0;
   /// Of the last evaluation of this process, if there was one.
   std::optional<EvalRecord> last_eval;
-  /// Path of the report; empty if none was written.
+  /// Path of the report; empty if this process wrote none.
   std::string report;
 };
 
@@ -56,8 +62,9 @@ AMPKIT_API std::string run_folder(const RunConfig& config);
 ///
 /// A process that is killed at any moment and resumed ends in the same weights,
 /// bit for bit, and the same metrics.jsonl apart from times and memory, as one
-/// that was not. Only one process at a time uses a folder. Sets LibTorch's
-/// number of threads if train.threads says so.
+/// that was not; on another number of ranks, the same but for the order of
+/// sums. Only one run at a time uses a folder. Sets LibTorch's number of
+/// threads if train.threads says so.
 ///
 /// Throws ConfigError if the folder holds a run already (unless resume or
 /// overwrite) or is no run's, CheckpointError if its checkpoints are damaged or

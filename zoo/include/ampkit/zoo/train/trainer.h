@@ -37,7 +37,8 @@ struct TrainerEvents {
   /// Now is the time to save state_dict(). `accuracy`: of the evaluation just
   /// done, if there was one.
   std::function<void(std::optional<double> accuracy)> on_checkpoint;
-  /// Asked after each step; true ends the run there, after on_checkpoint.
+  /// Asked after each step; true ends the run there, after on_checkpoint. With
+  /// several ranks, true on any of them ends the run of all a step later.
   std::function<bool()> should_stop;
 };
 
@@ -59,8 +60,14 @@ enum class StopReason { finished, stopped };
 /// is smaller. The schedule and the averaged weights advance on steps that were
 /// taken only. The device is waited for once a step.
 ///
-/// Same configuration, data, machine and number of threads: same weights, bit
-/// for bit. Not thread-safe.
+/// With several ranks (`context`) each step's images are split among them, and
+/// all ranks have the same weights, losses and records: those that one process
+/// would have, but for the order of sums, and for batch norms, which see a
+/// rank's images only. Rank 0's running statistics count. All ranks must call
+/// run(), evaluate() and load_state_dict() alike.
+///
+/// Same configuration, data, machine and number of threads and ranks: same
+/// weights, bit for bit. Not thread-safe.
 class AMPKIT_API Trainer {
  public:
   /// Moves the network to the device and stores its weights as the precision
@@ -70,7 +77,11 @@ class AMPKIT_API Trainer {
   /// Throws ConfigError for values that do not go together, and c10::ValueError
   /// for a precision.policy that cannot be read or names modules that the
   /// network does not have.
-  Trainer(const RunConfig& config, Model model, const TrainingData& data);
+  Trainer(
+      const RunConfig& config,
+      Model model,
+      const TrainingData& data,
+      std::optional<dist::Context> context = std::nullopt);
   ~Trainer();
 
   /// Trains from where it stands to the end, or until should_stop(). Once
@@ -83,7 +94,9 @@ class AMPKIT_API Trainer {
   EvalRecord evaluate();
 
   /// Network, optimizer with masters, scaler, schedule, averaged weights,
-  /// random generators and position in the data. Tensors are shared: save or
+  /// random generators and position in the data; on any number of ranks it can
+  /// be loaded again on any other. Only rank 0's counts, and random generators
+  /// are those of the last on_checkpoint. Tensors are shared: save or
   /// clone them before training on. Waits for the device.
   io::StateDict state_dict() const;
 
