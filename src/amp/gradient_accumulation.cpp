@@ -62,6 +62,10 @@ GradientAccumulation::GradientAccumulation(
       !options_.sum_over_ranks || options_.expected_count > 0,
       "GradientAccumulation: sum_over_ranks needs expected_count > 0, the same "
       "on all ranks");
+  TORCH_CHECK_VALUE(
+      options_.averaged_over >= 1,
+      "GradientAccumulation: averaged_over must be >= 1, got ",
+      options_.averaged_over);
   begin();
   if (!options_.fp32_gradients) {
     return;
@@ -117,7 +121,9 @@ at::Tensor GradientAccumulation::weigh(
   count_ += count;
   const bool narrow = loss_sum.element_size() < 4;
   return (narrow ? loss_sum.to(at::kFloat) : loss_sum) *
-         (nominal_ == 0 ? 1.0 : 1 / nominal_);
+         (nominal_ == 0
+              ? 1.0
+              : static_cast<double>(options_.averaged_over) / nominal_);
 }
 
 at::Tensor GradientAccumulation::weigh_mean(

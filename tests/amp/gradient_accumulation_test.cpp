@@ -219,6 +219,10 @@ TEST_F(Accumulation, MistakesAreNamed) {
       GradientAccumulation({}, options),
       c10::ValueError,
       "sum_over_ranks needs expected_count");
+  EXPECT_ERROR(
+      (GradientAccumulation({}, {.averaged_over = 0})),
+      c10::ValueError,
+      "averaged_over must be >= 1, got 0");
   GradientAccumulation window(model_->parameters());
   const auto loss = torch::ones({});
   EXPECT_ERROR(

@@ -16,6 +16,9 @@ struct GradientAccumulationOptions {
   int64_t micro_batches = 1;
   /// Whether gradients of fp16 and bf16 parameters are fp32 tensors. In 16 bits
   /// a sum of many small gradients stops growing: in bf16, 256 + 1 is 256.
+  /// Not under DistributedDataParallel, whose Reducer wants the parameters'
+  /// dtype: there, turn it off, or leave it out and sum the window's gradients
+  /// by dist::sum_over_ranks().
   bool fp32_gradients = true;
   /// Samples or tokens of a full window, over all ranks, roughly: weigh()
   /// divides by the next power of two. 0: that of the window's first
@@ -23,9 +26,11 @@ struct GradientAccumulationOptions {
   int64_t expected_count = 0;
   /// Data parallel, for ranks that see different numbers of samples: sums a
   /// count (int64 []) over the ranks and returns it. Called once by finish().
-  /// The gradients must be summed over the ranks, not averaged, and
-  /// `expected_count` given, so that all ranks divide by the same.
+  /// `expected_count` must be given, so that all ranks divide by the same.
   std::function<at::Tensor(const at::Tensor& count)> sum_over_ranks;
+  /// Over how many ranks the gradients are averaged before finish(): the world
+  /// size under DistributedDataParallel. 1: they are summed; >= 1.
+  int64_t averaged_over = 1;
 };
 
 /// Several backward passes before one step, with the gradient of the mean loss
