@@ -18,8 +18,15 @@ namespace io = ampkit::io;
 
 constexpr int64_t kCheckpointEvery = 20;
 
-// Everything that the next step depends on.
+// Everything that the next step depends on, random numbers included.
 struct Run {
+  Run() {
+    state.add("model", *model);
+    state.add("optimizer", optimizer);
+    state.add("scaler", scaler);
+    state.add("step", step);
+  }
+
   torch::nn::Sequential model{
       torch::nn::Linear(16, 64),
       torch::nn::ReLU(),
@@ -28,25 +35,8 @@ struct Run {
   ampkit::optim::AdamW optimizer{ampkit::optim::named(*model), {.lr = 1e-2}};
   ampkit::GradScaler scaler;
   int64_t step = 0;
+  io::TrainingState state;
 };
-
-io::StateDict state_of(const Run& run) {
-  io::StateDict state;
-  state.set_all("model", io::module_state(*run.model));
-  state.set_all("optimizer", run.optimizer.state_dict());
-  state.set_all("scaler", run.scaler.state_dict());
-  state.set_all("rng", io::rng_state());
-  state.set("step", run.step);
-  return state;
-}
-
-void restore(Run& run, const io::StateDict& state) {
-  io::load_module_state(*run.model, state.subset("model"));
-  run.optimizer.load_state_dict(state.subset("optimizer"));
-  run.scaler.load_state_dict(state.subset("scaler"));
-  io::set_rng_state(state.subset("rng"));
-  run.step = state.integer("step");
-}
 
 double train_step(Run& run) {
   const auto x = torch::randn({32, 16});
@@ -69,14 +59,14 @@ void train(const char* directory, int64_t steps) {
   Run run;
   io::CheckpointDirectory checkpoints(directory, {.keep_last = 2});
   if (const auto loaded = checkpoints.load_latest_intact()) {
-    restore(run, loaded->state);
+    run.state.load_state_dict(loaded->state);
     std::printf("resumed at step %" PRId64 "\n", run.step);
   }
   double loss = 0;
   while (run.step < steps) {
     loss = train_step(run);
     if (run.step % kCheckpointEvery == 0) {
-      checkpoints.save(run.step, state_of(run));
+      checkpoints.save(run.step, run.state.state_dict());
     }
   }
   double sum = 0;
