@@ -124,7 +124,7 @@ TEST(ConfigTest, NumberOfFewValuesTakesThoseOnly) {
 
 TEST(ConfigTest, ListOfNumbersIsReadWrittenAndChecked) {
   const auto config = parse_config(
-      "[schedule]\nmilestones = [0.25, 0.5]\n",
+      "[schedule]\nname = 'multi-step'\nmilestones = [0.25, 0.5]\n",
       "a.toml",
       {"schedule.milestones=[0.125]"});
   EXPECT_EQ(config.schedule.milestones, std::vector<double>{0.125});
@@ -151,6 +151,42 @@ TEST(ConfigTest, MistypedKeysOfOptimizerAndScheduleAreNamed) {
         ConfigError,
         std::string("did you mean ") + meant + "?");
   }
+}
+
+TEST(ConfigTest, KeyThatTheOptimizerOrScheduleDoesNotHaveIsRefused) {
+  EXPECT_ERROR(
+      parse_config("[optimizer]\nbeta1 = 0.8\nname = 'sgd'\n", "a.toml"),
+      ConfigError,
+      "a.toml:2: optimizer.beta1: sgd does not have it; adam, adamw, lamb, "
+      "lion and muon do. Leave it out, or take another optimizer.name");
+  EXPECT_ERROR(
+      parse_config(
+          "[optimizer]\nbeta1 = 0.8\n", "a.toml", {"optimizer.name=sgd"}),
+      ConfigError,
+      "a.toml:2: optimizer.beta1: sgd does not have it");
+  EXPECT_ERROR(
+      parse_config("", "a.toml", {"optimizer.dampening=0.5"}),
+      ConfigError,
+      "--set optimizer.dampening=0.5: optimizer.dampening: adamw does not have "
+      "it; sgd does");
+  EXPECT_ERROR(
+      parse_config("[schedule]\ngamma = 0.5\n", "a.toml"),
+      ConfigError,
+      "a.toml:2: schedule.gamma: one-cycle does not have it; multi-step, "
+      "plateau and step do");
+}
+
+TEST(ConfigTest, DefaultOfAKeyForOthersIsAccepted) {
+  const auto config = parse_config(
+      "[optimizer]\nname = 'sgd'\nbeta1 = 0.9\n[schedule]\ngamma = 0.1\n",
+      "a.toml");
+  EXPECT_EQ(config.optimizer.name, "sgd");
+  // What a run writes has every key in it.
+  EXPECT_NO_THROW(parse_config(to_toml(config), "b.toml"));
+  EXPECT_NO_THROW(parse_config(
+      "[optimizer]\nname = 'sgd'\ndampening = 0.5\n",
+      "a.toml",
+      {"optimizer.beta1=0.8", "optimizer.beta1=0.9"}));
 }
 
 TEST(ConfigTest, AliasOfAPresetIsStoredAsThePreset) {

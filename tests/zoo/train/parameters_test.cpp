@@ -14,6 +14,7 @@
 #include <ampkit/optim/sgd.h>
 
 #include "support/errors.h"
+#include "zoo/train/changed_key.h"
 #include "zoo/train/quadrants.h"
 
 namespace ampkit::zoo {
@@ -179,6 +180,31 @@ TEST(ParametersTest, MuonHasTheMatricesAndAnAdamwTheRest) {
       make_optimizers(config, *no_matrix),
       ConfigError,
       "optimizer.name: muon needs weights of two dimensions");
+}
+
+TEST(ParametersTest, KeysOfAnOptimizerAreThoseItsOptionsHave) {
+  const auto model = linear_model();
+  const auto settings = [&](const RunConfig& config) {
+    std::string text;
+    for (const auto& made : make_optimizers(config.optimizer, *model.module)) {
+      const auto state = made->state_dict();
+      for (const auto& [name, value] : state.entries()) {
+        text += name + " " + io::describe(value) + "\n";
+      }
+    }
+    return text;
+  };
+  RunConfig config;
+  for (const auto& key : owned_keys_of(config, "optimizer")) {
+    for (const auto& name : optimizer_names()) {
+      RunConfig plain;
+      plain.optimizer.name = name;
+      const bool has =
+          std::ranges::find(key.only_of, name) != key.only_of.end();
+      EXPECT_EQ(settings(changed(plain, key.name)) != settings(plain), has)
+          << key.name << " of " << name;
+    }
+  }
 }
 
 TEST(ParametersTest, EveryOptimizerNameMakesOneThatSteps) {

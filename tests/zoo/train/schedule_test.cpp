@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "support/errors.h"
+#include "zoo/train/changed_key.h"
 #include "zoo/train/quadrants.h"
 
 namespace ampkit::zoo {
@@ -165,6 +166,31 @@ TEST(ScheduleTest, EveryNameGoesThroughAWholeRun) {
     ASSERT_EQ(rates.size(), 16U) << name;
     EXPECT_NEAR(*std::ranges::max_element(rates), config.optimizer.lr, 1e-4);
     EXPECT_LT(rates.front(), 0.1 * config.optimizer.lr) << name;
+  }
+}
+
+TEST(ScheduleTest, KeysOfAScheduleAreThoseThatChangeIt) {
+  const auto settings = [](const RunConfig& config) {
+    const auto weight = torch::ones({1}).requires_grad_();
+    torch::optim::SGD optimizer(
+        {weight}, torch::optim::SGDOptions(kLr).momentum(0.9));
+    const auto state = Schedule(config.schedule, optimizer, 200).state_dict();
+    std::string text;
+    for (const auto& [name, value] : state.entries()) {
+      text += name + " " + io::describe(value) + "\n";
+    }
+    return text;
+  };
+  RunConfig config;
+  for (const auto& key : owned_keys_of(config, "schedule")) {
+    for (const auto& name : schedule_names()) {
+      RunConfig plain;
+      plain.schedule.name = name;
+      const bool has =
+          std::ranges::find(key.only_of, name) != key.only_of.end();
+      EXPECT_EQ(settings(changed(plain, key.name)) != settings(plain), has)
+          << key.name << " of " << name;
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 
 #include <c10/util/StringUtil.h>
@@ -110,7 +111,7 @@ class Reader {
   explicit Reader(RunConfig& config) : keys_(keys_of(config)) {
     for (const auto& key : keys_) {
       names_.push_back(key.name);
-      const auto section = key.name.substr(0, key.name.find('.'));
+      const auto section = section_of(key);
       if (sections_.empty() || sections_.back() != section) {
         sections_.push_back(section);
       }
@@ -125,7 +126,7 @@ class Reader {
       for (const auto& [key, value] : *node.as_table()) {
         const auto line = key.source().begin.line;
         const auto where = c10::str(source, ":", line);
-        assign(where, find(where, name + "." + std::string(key.str())), value);
+        set(where, find(where, name + "." + std::string(key.str())), value);
       }
     }
   }
@@ -140,18 +141,65 @@ class Reader {
     const bool bare = std::holds_alternative<std::string*>(key.target) &&
                       !value.starts_with('"') && !value.starts_with('\'');
     if (bare) {
-      assign(place, key, toml::value<std::string>(value));
+      set(place, key, toml::value<std::string>(value));
       return;
     }
     try {
       const auto table = toml::parse("value = " + value);
-      assign(place, key, *table.get("value"));
+      set(place, key, *table.get("value"));
     } catch (const toml::parse_error&) {
-      assign(place, key, toml::value<std::string>(value));
+      set(place, key, toml::value<std::string>(value));
+    }
+  }
+
+  // A value for nobody is a mistake, unless it is the default, as in the file
+  // that a run writes.
+  void check_used() const {
+    RunConfig defaults;
+    const auto untouched = keys_of(defaults);
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      const bool is_default = keys_[i].value() == untouched[i].value();
+      if (!is_default && !keys_[i].only_of.empty()) {
+        check_owner(keys_[i]);
+      }
     }
   }
 
  private:
+  void check_owner(const Key& key) const {
+    const auto chosen = owner_of(key);
+    const auto& owners = key.only_of;
+    check(
+        std::ranges::find(owners, chosen) != owners.end(),
+        places_.at(key.name),
+        ": ",
+        key.name,
+        ": ",
+        chosen,
+        " does not have it; ",
+        listed(owners),
+        owners.size() == 1 ? " does" : " do",
+        ". Leave it out, or take another ",
+        section_of(key),
+        ".name");
+  }
+
+  static std::string section_of(const Key& key) {
+    return key.name.substr(0, key.name.find('.'));
+  }
+
+  // The optimizer or schedule that is chosen.
+  std::string owner_of(const Key& key) const {
+    const auto found =
+        std::ranges::find(keys_, section_of(key) + ".name", &Key::name);
+    return *std::get<std::string*>(found->target);
+  }
+
+  void set(const Place& place, const Key& key, const toml::node& node) {
+    assign(place, key, node);
+    places_[key.name] = place;
+  }
+
   void check_section(
       const Place& place, const std::string& name, const toml::node& node) {
     const bool known = std::ranges::find(sections_, name) != sections_.end();
@@ -198,6 +246,7 @@ class Reader {
   std::vector<Key> keys_;
   std::vector<std::string> names_;
   std::vector<std::string> sections_;
+  std::map<std::string, Place> places_; // of what was set
 };
 
 toml::table parse(std::string_view text, const std::string& source) {
@@ -223,6 +272,7 @@ RunConfig parse_config(
   for (const auto& entry : overrides) {
     reader.override_with(entry);
   }
+  reader.check_used();
   return config;
 }
 

@@ -4,6 +4,7 @@
 #include <ampkit/amp/precision_policy.h>
 #include <ampkit/zoo/models/model.h>
 
+#include "train/config_key_owners.h"
 #include "train/config_keys.h"
 #include "train/parameters.h"
 #include "train/schedule.h"
@@ -153,39 +154,27 @@ void add_optimizer_keys(std::vector<Key>& keys, RunConfig& c) {
        {"optimizer.decay_all",
         &o.decay_all,
         "decay biases and normalisation weights too"},
-       {"optimizer.beta1",
-        &o.beta1,
-        "of adam, adamw, lamb and lion",
-        from_to_below(0, 1)},
-       {"optimizer.beta2",
-        &o.beta2,
-        "of adam, adamw, lamb and lion",
-        from_to_below(0, 1)},
-       {"optimizer.eps",
-        &o.eps,
-        "of adagrad, adam, adamw, lamb, muon and rmsprop",
-        at_least(0)},
-       {"optimizer.amsgrad", &o.amsgrad, "of adam and adamw"},
-       {"optimizer.momentum",
-        &o.momentum,
-        "of muon, rmsprop and sgd",
-        at_least(0)},
-       {"optimizer.dampening", &o.dampening, "of sgd"},
-       {"optimizer.nesterov", &o.nesterov, "of muon and sgd"},
-       {"optimizer.lr_decay", &o.lr_decay, "of adagrad", at_least(0)},
+       {"optimizer.beta1", &o.beta1, "", from_to_below(0, 1)},
+       {"optimizer.beta2", &o.beta2, "", from_to_below(0, 1)},
+       {"optimizer.eps", &o.eps, "", at_least(0)},
+       {"optimizer.amsgrad", &o.amsgrad, ""},
+       {"optimizer.momentum", &o.momentum, "", at_least(0)},
+       {"optimizer.dampening", &o.dampening, ""},
+       {"optimizer.nesterov", &o.nesterov, ""},
+       {"optimizer.lr_decay", &o.lr_decay, "", at_least(0)},
        {"optimizer.initial_accumulator_value",
         &o.initial_accumulator_value,
-        "of adagrad",
+        "",
         at_least(0)},
-       {"optimizer.alpha", &o.alpha, "of rmsprop", from_to_below(0, 1)},
-       {"optimizer.centered", &o.centered, "of rmsprop"},
-       {"optimizer.beta2_decay", &o.beta2_decay, "of adafactor", {.high = 0}},
-       {"optimizer.d", &o.d, "of adafactor", at_least(1)},
-       {"optimizer.bias_correction", &o.bias_correction, "of lamb"},
-       {"optimizer.ns_steps", &o.ns_steps, "of muon", from_to_below(0, 100)},
+       {"optimizer.alpha", &o.alpha, "", from_to_below(0, 1)},
+       {"optimizer.centered", &o.centered, ""},
+       {"optimizer.beta2_decay", &o.beta2_decay, "", {.high = 0}},
+       {"optimizer.d", &o.d, "", at_least(1)},
+       {"optimizer.bias_correction", &o.bias_correction, ""},
+       {"optimizer.ns_steps", &o.ns_steps, "", from_to_below(0, 100)},
        {"optimizer.adjust_lr",
         &o.adjust_lr,
-        "of muon",
+        "",
         {},
         {"original", "match-rms-adamw"}},
        {"optimizer.adamw_lr",
@@ -288,7 +277,7 @@ void add_schedule_keys(std::vector<Key>& keys, RunConfig& c) {
         &s.period_factor,
         "each period of cosine-restarts is so many times as long as the last",
         at_least(1)},
-       {"schedule.power", &s.power, "of polynomial", at_least(0)}});
+       {"schedule.power", &s.power, "", at_least(0)}});
   add_late_schedule_keys(keys, s);
 }
 
@@ -367,6 +356,7 @@ std::vector<Key> keys_of(RunConfig& config) {
   add_schedule_keys(keys, config);
   add_loop_keys(keys, config);
   add_output_keys(keys, config);
+  set_owners(keys);
   return keys;
 }
 

@@ -115,6 +115,14 @@ std::string Key::value() const {
   return as_toml(target);
 }
 
+std::string listed(const std::vector<std::string>& names) {
+  std::string text = names.front();
+  for (size_t i = 1; i < names.size(); ++i) {
+    text += (i + 1 == names.size() ? " and " : ", ") + names[i];
+  }
+  return text;
+}
+
 std::string nearest_key(
     const std::string& typed, const std::vector<std::string>& known) {
   const auto same_part =

@@ -40,6 +40,8 @@ struct Key {
   std::vector<KeyAlias> aliases = {};
   /// Whether a text that ends in ".toml" is as good as a choice.
   bool or_toml_file = false;
+  /// The values of "section.name" that the key is for; empty: all.
+  std::vector<std::string> only_of = {};
 
   /// Whether the present value is allowed.
   bool allows_value() const;
@@ -48,6 +50,9 @@ struct Key {
   /// The present value as TOML.
   std::string value() const;
 };
+
+/// "a, b and c"; not for nothing.
+std::string listed(const std::vector<std::string>& names);
 
 /// The one list of all keys, pointing into `config`.
 std::vector<Key> keys_of(RunConfig& config);
