@@ -27,13 +27,20 @@ InitOptions with_environment(InitOptions options) {
   return options;
 }
 
-std::shared_ptr<PeerWatch> watch_peers(const Context::Impl& impl) {
+std::shared_ptr<PeerWatch> watch_peers(
+    const Context::Impl& impl, const InitOptions& options) {
   c10::weak_intrusive_ptr<WatchedGroup> group(impl.gloo);
   // A connection of its own: a rank that waits in the store would block it.
   return std::make_shared<PeerWatch>(
-      impl.store->clone(), impl.environment, impl.gloo->progress(), [group] {
+      impl.store->clone(),
+      impl.environment,
+      impl.gloo->progress(),
+      [group, also = options.on_lost_rank](const std::string& lost) {
         if (const auto alive = group.lock()) {
           alive->abort(); // what waits for the lost rank fails now
+        }
+        if (also) {
+          also(lost);
         }
       });
 }
@@ -132,13 +139,21 @@ Context init(
   auto options = with_environment(given_options);
   auto impl = std::make_shared<Context::Impl>();
   impl->environment = environment;
+  if (options.with_python) {
+    options.check_collectives = false;
+    impl->store = open_python_store(environment, options);
+    const auto connections = connect(impl->store, environment, options);
+    impl->group = connections.group;
+    impl->gloo = connections.gloo;
+    return Context(std::move(impl));
+  }
   impl->store = open_store(environment, options);
   options.check_collectives = check_in(*impl->store, environment, options);
   const auto connections = connect(impl->store, environment, options);
   impl->group = connections.group;
   impl->gloo = connections.gloo;
   if (environment.world_size > 1) {
-    impl->watch = watch_peers(*impl);
+    impl->watch = watch_peers(*impl, options);
     impl->gloo->set_watch(impl->watch);
   }
   return Context(std::move(impl));

@@ -26,4 +26,11 @@ struct Context::Impl {
   at::Generator generator; // undefined: the process' own
 };
 
+/// For what outlives a Context and must not keep it.
+struct ContextAccess {
+  static const std::shared_ptr<Context::Impl>& impl(const Context& context) {
+    return context.impl_;
+  }
+};
+
 } // namespace ampkit::dist

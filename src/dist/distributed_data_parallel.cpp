@@ -6,11 +6,13 @@
 #include <unordered_set>
 #include <utility>
 
+#include <ampkit/dist/agreement.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "dist/context_impl.h"
+#include "dist/parameter_checksum.h"
 #include "dist/reduce_hook.h"
 
 namespace ampkit::dist {
@@ -63,6 +65,10 @@ void DistributedDataParallelOptions::check() const {
   check_bytes("bucket_bytes", bucket_bytes);
   check_bytes("first_bucket_bytes", first_bucket_bytes);
   TORCH_CHECK_VALUE(
+      checksum_every >= 0,
+      "DistributedDataParallel: checksum_every must be >= 0, got ",
+      checksum_every);
+  TORCH_CHECK_VALUE(
       !reduce_dtype || c10::isFloatingType(*reduce_dtype),
       "DistributedDataParallel: reduce_dtype must be floating point, got ",
       reduce_dtype.value_or(c10::ScalarType::Float));
@@ -91,6 +97,7 @@ struct DistributedDataParallel::Impl {
   void share_buffers() const;
   [[noreturn]] void report_unused(const c10::Error& error) const;
   void delay_first_reduction(const std::vector<at::Tensor>& outputs);
+  void weigh_gradients();
 
   DistributedDataParallelOptions options;
   Context context;
@@ -103,6 +110,9 @@ struct DistributedDataParallel::Impl {
   // Not after passes that changed nothing on any rank but its own, as PyTorch.
   bool buffers_due = true;
   bool delayed = false;
+  int64_t passes = 0; // synchronising ones
+  // What this rank's gradients are multiplied by; none before the first join().
+  std::shared_ptr<double> weight;
 };
 
 void DistributedDataParallel::Impl::make_reducer() {
@@ -188,6 +198,17 @@ void DistributedDataParallel::Impl::report_unused(
       ")");
 }
 
+// The mean over all ranks, of which some give zeros, becomes that over the
+// rest. As gradients come, so that a hook may send them as it likes.
+void DistributedDataParallel::Impl::weigh_gradients() {
+  weight = std::make_shared<double>(1);
+  for (const auto& parameter : tensors.trained) {
+    parameter.register_hook([factor = weight](const at::Tensor& gradient) {
+      return *factor == 1 ? gradient : gradient * *factor;
+    });
+  }
+}
+
 // With a static graph the first pass only counts how often each parameter is
 // used; its gradients are sent when backward has ended.
 void DistributedDataParallel::Impl::delay_first_reduction(
@@ -226,7 +247,14 @@ DistributedDataParallel::~DistributedDataParallel() {
 void DistributedDataParallel::begin_forward() {
   const bool trains = at::GradMode::is_enabled();
   if (trains && impl_->synchronises) {
-    impl_->context.impl_->gloo->progress()->count_step();
+    const auto every = impl_->options.checksum_every;
+    if (every > 0 && impl_->passes % every == 0) {
+      check_same_on_all_ranks(
+          impl_->context, impl_->tensors.trained, impl_->tensors.names);
+    }
+    ++impl_->passes;
+    impl_->logger->set_runtime_stats_and_log();
+    ContextAccess::impl(impl_->context)->gloo->progress()->count_step();
     impl_->reducer->prepare_for_forward();
   }
   if (trains) {
@@ -271,6 +299,38 @@ DistributedDataParallel::NoSync DistributedDataParallel::no_sync() {
   return NoSync(*this);
 }
 
+bool DistributedDataParallel::join(bool has_batch) {
+  TORCH_CHECK(
+      !impl_->options.static_graph,
+      "DistributedDataParallel::join: not with static_graph, whose passes are "
+      "all the same; unset it");
+  const auto active = sum_over_ranks(impl_->context)(
+                          at::full({1}, has_batch ? 1 : 0, at::kLong))
+                          .item<int64_t>();
+  if (!impl_->weight) {
+    impl_->weigh_gradients();
+  }
+  *impl_->weight = active == 0
+                       ? 1
+                       : static_cast<double>(impl_->context.world_size()) /
+                             static_cast<double>(active);
+  return active > 0;
+}
+
+void DistributedDataParallel::pass_without_batch() {
+  const auto& trained = impl_->tensors.trained;
+  const size_t count =
+      impl_->options.find_unused_parameters ? 1 : trained.size();
+  forward([&] {
+    at::Tensor sum;
+    for (size_t i = 0; i < count; ++i) {
+      const auto zero = (trained[i] * 0).sum().to(at::kFloat);
+      sum = sum.defined() ? sum + zero : zero;
+    }
+    return sum;
+  }).backward();
+}
+
 void DistributedDataParallel::zero_grad() {
   for (auto& parameter : impl_->tensors.trained) {
     parameter.mutable_grad().reset();
@@ -283,6 +343,22 @@ std::vector<int64_t> DistributedDataParallel::bucket_bytes() const {
     sizes.push_back(static_cast<int64_t>(bucket.getBuffer().nbytes()));
   }
   return sizes;
+}
+
+DistributedDataParallel::Times DistributedDataParallel::times() const {
+  const auto data = impl_->logger->get_ddp_logging_data();
+  const auto seconds = [&](const char* name) {
+    const auto found = data.ints_map.find(name);
+    return found == data.ints_map.end()
+               ? 0.0
+               : 1e-9 * static_cast<double>(found->second);
+  };
+  return {
+      .forward = seconds("avg_forward_compute_time"),
+      .backward = seconds("avg_backward_compute_time"),
+      .communication = seconds("avg_backward_comm_time"),
+      .overlap = seconds("avg_backward_compute_comm_overlap_time"),
+      .passes = impl_->passes};
 }
 
 void ddp_detail::collect(

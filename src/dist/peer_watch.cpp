@@ -47,7 +47,7 @@ class PeerWatch::State {
       c10::intrusive_ptr<c10d::Store> store,
       const LaunchEnvironment& environment,
       std::shared_ptr<const RankProgress> progress,
-      std::function<void()> on_loss)
+      std::function<void(const std::string&)> on_loss)
       : store_(std::move(store)),
         environment_(environment),
         progress_(std::move(progress)),
@@ -86,7 +86,7 @@ class PeerWatch::State {
   c10::intrusive_ptr<c10d::Store> store_;
   LaunchEnvironment environment_;
   std::shared_ptr<const RankProgress> progress_;
-  std::function<void()> on_loss_;
+  std::function<void(const std::string&)> on_loss_;
   std::vector<Seen> seen_; // of the watching thread
 
   std::mutex mutex_;
@@ -225,7 +225,7 @@ void PeerWatch::State::set_lost(const std::string& text) {
   }
   changed_.notify_all();
   if (on_loss_) {
-    on_loss_();
+    on_loss_(text);
   }
 }
 
@@ -288,7 +288,7 @@ PeerWatch::PeerWatch(
     c10::intrusive_ptr<c10d::Store> store,
     const LaunchEnvironment& environment,
     std::shared_ptr<const RankProgress> progress,
-    std::function<void()> on_loss)
+    std::function<void(const std::string&)> on_loss)
     : state_(std::make_shared<State>(
           std::move(store),
           environment,

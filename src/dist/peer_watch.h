@@ -36,7 +36,7 @@ class PeerWatch {
       c10::intrusive_ptr<c10d::Store> store,
       const LaunchEnvironment& environment,
       std::shared_ptr<const RankProgress> progress,
-      std::function<void()> on_loss);
+      std::function<void(const std::string& lost)> on_loss);
   /// As leave().
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;

@@ -140,17 +140,13 @@ void let_others_hear(c10d::Store& store, int world_size) {
   }
 }
 
-} // namespace
-
-c10::intrusive_ptr<c10d::Store> open_store(
-    const LaunchEnvironment& environment, const InitOptions& options) {
-  if (environment.launcher == Launcher::none) {
-    return c10::make_intrusive<c10d::HashStore>();
-  }
+c10::intrusive_ptr<c10d::Store> open_prefixed(
+    const std::string& prefix,
+    const LaunchEnvironment& environment,
+    const InitOptions& options) {
   try {
     return c10::make_intrusive<c10d::PrefixStore>(
-        next_prefix(environment),
-        open_tcp_store(environment, options.start_timeout));
+        prefix, open_tcp_store(environment, options.start_timeout));
   } catch (const c10::DistError& error) {
     C10_THROW_ERROR(
         DistStoreError,
@@ -168,6 +164,22 @@ c10::intrusive_ptr<c10d::Store> open_store(
   }
 }
 
+} // namespace
+
+c10::intrusive_ptr<c10d::Store> open_store(
+    const LaunchEnvironment& environment, const InitOptions& options) {
+  if (environment.launcher == Launcher::none) {
+    return c10::make_intrusive<c10d::HashStore>();
+  }
+  return open_prefixed(next_prefix(environment), environment, options);
+}
+
+c10::intrusive_ptr<c10d::Store> open_python_store(
+    const LaunchEnvironment& environment, const InitOptions& options) {
+  // Source: torch/distributed/distributed_c10d.py of 2.13,
+  // init_process_group().
+  return open_prefixed("default_pg", environment, options);
+}
 bool check_in(
     c10d::Store& store,
     const LaunchEnvironment& environment,
@@ -224,7 +236,12 @@ Connections connect(
     auto group = c10::make_intrusive<ProcessGroup>(
         prefixed("group"), environment.rank, environment.world_size);
     group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
-    auto gloo = make_gloo_group(prefixed("gloo"), environment, options);
+    auto gloo = make_gloo_group(
+        options.with_python
+            ? c10::make_intrusive<c10d::PrefixStore>("cpu/", prefixed("0/"))
+            : prefixed("gloo"),
+        environment,
+        options);
     group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, gloo);
     group->setGroupName("default");
     if (options.check_collectives) {
@@ -232,7 +249,9 @@ Connections connect(
           make_gloo_group(prefixed("check"), environment, options)));
     }
     // Others may still read the store, which would go if rank 0 left early.
-    group->barrier()->wait();
+    if (!options.with_python) {
+      group->barrier()->wait();
+    }
     return {std::move(group), std::move(gloo)};
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const c10::Error*>(&error);

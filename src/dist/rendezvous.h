@@ -12,6 +12,10 @@ namespace ampkit::dist {
 c10::intrusive_ptr<c10d::Store> open_store(
     const LaunchEnvironment& environment, const InitOptions& options);
 
+/// The store as torch.distributed.init_process_group() of Python prefixes it.
+c10::intrusive_ptr<c10d::Store> open_python_store(
+    const LaunchEnvironment& environment, const InitOptions& options);
+
 /// Waits until all ranks are there. Returns whether collectives are checked,
 /// which rank 0's options say for all.
 bool check_in(

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -34,6 +35,16 @@ struct AMPKIT_API InitOptions {
   /// collective. Rank 0's setting counts for all; AMPKIT_DIST_CHECK=1 and
   /// TORCH_DISTRIBUTED_DEBUG=DETAIL set it.
   bool check_collectives = false;
+  /// Other ranks are Python programs that call torch.distributed.
+  /// init_process_group("gloo"): meet them as they meet each other. Ranks are
+  /// not watched then, missing ones are not named, collectives are not checked
+  /// and init() is called once, since Python's side does nothing of that.
+  bool with_python = false;
+  /// Told, in a thread of its own, which rank was lost and what it did: "rank 1
+  /// was lost at step 12, in or after collective 345, allreduce ...". For a
+  /// program that must end soon even if its threads need no collective for
+  /// long.
+  std::function<void(const std::string& lost)> on_lost_rank;
 
   /// Throws c10::ValueError, naming the field, if one is out of range.
   void check() const;
@@ -88,7 +99,7 @@ class AMPKIT_API Context {
   void manual_seed(uint64_t seed) const;
 
  private:
-  friend class DistributedDataParallel;
+  friend struct ContextAccess;
   std::shared_ptr<Impl> impl_;
 };
 

@@ -46,6 +46,9 @@ struct AMPKIT_API DistributedDataParallelOptions {
   /// divided by about the root of the number of ranks before the sum, and by
   /// the rest after, so that neither overflows nor underflows early.
   std::optional<c10::ScalarType> reduce_dtype;
+  /// Every so many synchronising forward passes prove that all ranks have the
+  /// same parameters, bit for bit; 0: never.
+  int64_t checksum_every = 0;
 
   /// Throws c10::ValueError, naming the field, if one is out of range.
   void check() const;
@@ -183,12 +186,50 @@ class AMPKIT_API DistributedDataParallel {
   ///     ...    // the last
   [[nodiscard]] NoSync no_sync();
 
+  /// For ranks whose batches end at different times, called by all of them in
+  /// each iteration: whether any rank still has a batch. A rank without one
+  /// takes part by pass_without_batch(); the gradient is the mean over the
+  /// ranks that have one. So weights, optimizers and schedules stay equal on
+  /// all ranks to the end:
+  ///
+  ///     auto batch = loader.next();
+  ///     while (ddp.join(batch.has_value())) {
+  ///       if (batch) {
+  ///         loss(ddp.forward(...)).backward();
+  ///       } else {
+  ///         ddp.pass_without_batch();
+  ///       }
+  ///       optimizer.step();
+  ///       ddp.zero_grad();
+  ///       batch = loader.next();
+  ///     }
+  ///
+  /// Throws c10::Error with a static_graph.
+  bool join(bool has_batch);
+
+  /// The forward and backward pass of a rank without a batch: it leaves the
+  /// other ranks' gradient. With find_unused_parameters, a parameter that no
+  /// rank used has no gradient, but for the first one. A module whose forward
+  /// pass communicates, by SyncBatchNorm, can't be passed so.
+  void pass_without_batch();
+
   /// Forgets the gradients of the module, views of buckets too.
   void zero_grad();
 
   /// The size of each bucket, in the order in which they are sent. Changes
   /// once, after the first backward pass, to the order in which gradients come.
   std::vector<int64_t> bucket_bytes() const;
+
+  /// Of the synchronising passes that were measured, the first ten and then
+  /// every hundredth: means, in seconds.
+  struct Times {
+    double forward = 0;
+    double backward = 0; ///< all of it
+    double communication = 0; ///< from the first bucket to the last
+    double overlap = 0; ///< of the two
+    int64_t passes = 0; ///< so far, measured or not
+  };
+  Times times() const;
 
  private:
   void begin_forward();
