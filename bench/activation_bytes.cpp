@@ -1,4 +1,5 @@
 #include <memory>
+#include <string>
 
 #include <ampkit/amp/autocast.h>
 #include <ampkit/zoo/models/gpt.h>
@@ -15,8 +16,9 @@ namespace {
 // besides and, with recomputation, the inside of a block.
 class ActivationBytes : public Worker {
  public:
-  ActivationBytes(const Precision& precision, bool recompute)
-      : precision_(precision), gpt_(sizes(recompute)) {
+  ActivationBytes(
+      const Precision& precision, bool recompute, int64_t loss_chunks)
+      : precision_(precision), gpt_(sizes(recompute, loss_chunks)) {
     loss().backward(); // the gradients are there from now on
   }
 
@@ -37,14 +39,15 @@ class ActivationBytes : public Worker {
   }
 
   // The depth of the smallest GPT-2 and a quarter of its width.
-  static zoo::GptOptions sizes(bool recompute) {
+  static zoo::GptOptions sizes(bool recompute, int64_t loss_chunks) {
     return {
         .vocabulary = 1024,
         .width = 192,
         .layers = 12,
         .heads = 3,
         .length = 128,
-        .recompute = recompute};
+        .recompute = recompute,
+        .loss_chunks = loss_chunks};
   }
 
   Precision precision_;
@@ -53,15 +56,18 @@ class ActivationBytes : public Worker {
   torch::Tensor targets_ = torch::randint(0, 1024, {32, 128}, torch::kLong);
 };
 
-// activation_bytes PRECISION [recompute]
+// activation_bytes PRECISION [recompute|LOSS_CHUNKS]
 std::unique_ptr<Worker> make_activation_bytes(
     std::span<const std::string> args) {
   TORCH_CHECK(!args.empty(), "activation_bytes: expected a precision");
   const bool recompute = args.size() > 1 && args[1] == "recompute";
+  const bool chunked = args.size() > 1 && !recompute;
   at::set_num_threads(2);
   torch::manual_seed(0);
   return std::make_unique<ActivationBytes>(
-      Precision::parse(args.front()), recompute);
+      Precision::parse(args.front()),
+      recompute,
+      chunked ? std::stoll(args[1]) : 1);
 }
 
 const Registration kActivationBytes{"activation_bytes", make_activation_bytes};

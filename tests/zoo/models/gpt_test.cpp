@@ -8,6 +8,7 @@
 
 #include <ampkit/io/module_state.h>
 
+#include "amp/allocated_bytes.h"
 #include "support/errors.h"
 
 namespace ampkit::zoo {
@@ -124,6 +125,59 @@ TEST_F(GptTest, LossIsThatOfTheLogitsAndIgnoresMinus100) {
       1e-6);
 }
 
+/// Loss and, under the names of the parameters, gradients.
+io::StateDict loss_and_gradients(
+    Gpt& gpt, const torch::Tensor& tokens, const torch::Tensor& targets) {
+  gpt->zero_grad();
+  const auto loss = gpt->loss(tokens, targets);
+  loss.backward();
+  io::StateDict result;
+  result.set("loss", loss.detach());
+  for (const auto& item : gpt->named_parameters()) {
+    result.set(item.key(), item.value().grad().clone());
+  }
+  return result;
+}
+
+TEST_F(GptTest, LossInChunksIsTheLossInOnePiece) {
+  auto options = tiny();
+  Gpt whole(options);
+  const auto tokens = some_tokens();
+  auto targets = some_tokens();
+  targets.slice(1, 4).fill_(-100);
+  const auto expected = loss_and_gradients(whole, tokens, targets);
+  // 18 rows: the last of 4 parts is shorter, 100 parts are 18.
+  for (const int64_t chunks : {2, 4, 100}) {
+    SCOPED_TRACE(chunks);
+    options.loss_chunks = chunks;
+    Gpt parts(options);
+    io::load_module_state(*parts, io::module_state(*whole));
+    const auto actual = loss_and_gradients(parts, tokens, targets);
+    for (const auto& [name, value] : expected.entries()) {
+      EXPECT_TRUE(torch::allclose(
+          actual.tensor(name), std::get<at::Tensor>(value), 1e-5, 1e-6))
+          << name;
+    }
+  }
+}
+
+TEST_F(GptTest, LossInChunksHoldsTheLogitsOfOnePartOnly) {
+  GptOptions options = tiny();
+  options.vocabulary = 4096; // logits: 18 rows of 16 kB, the rest some kB
+  const auto peak = [&](int64_t chunks) {
+    options.loss_chunks = chunks;
+    Gpt gpt(options);
+    gpt->loss(some_tokens(), some_tokens()).backward();
+    const auto bytes = std::make_shared<AllocatedBytes>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, bytes);
+    gpt->loss(some_tokens(), some_tokens()).backward();
+    return bytes->peak();
+  };
+  const auto whole = peak(1);
+  EXPECT_GT(whole, 2 * 18 * 16384); // logits and their gradient at least
+  EXPECT_LT(peak(6), whole - 18 * 16384);
+}
+
 TEST_F(GptTest, ATokenSeesNoneThatComesLater) {
   Gpt gpt(tiny());
   const auto tokens = some_tokens();
@@ -227,6 +281,8 @@ TEST_F(GptTest, OptionsOutOfRangeAreNamed) {
   expect_refused(
       [](O& o) { o.heads = 3; },
       "Gpt: width must be a multiple of heads, got 8 and 3");
+  expect_refused(
+      [](O& o) { o.loss_chunks = 0; }, "Gpt: loss_chunks must be >= 1, got 0");
   expect_refused(
       [](O& o) { o.dropout = 1; }, "Gpt: dropout must be in [0, 1), got 1");
   expect_refused(

@@ -14,6 +14,9 @@ namespace {
 
 namespace nn = torch::nn;
 
+// What cross_entropy_loss() leaves out by default.
+constexpr int64_t kNotCounted = -100;
+
 nn::LayerNorm layer_norm(int64_t width) {
   return nn::LayerNorm(nn::LayerNormOptions({width}));
 }
@@ -34,6 +37,7 @@ GptOptions checked(const GptOptions& options) {
       options.width,
       " and ",
       options.heads);
+  check_positive("loss_chunks", options.loss_chunks);
   TORCH_CHECK_VALUE(
       options.dropout >= 0 && options.dropout < 1,
       "Gpt: dropout must be in [0, 1), got ",
@@ -140,6 +144,10 @@ struct GptImpl::Parts {
   std::vector<std::shared_ptr<Block>> blocks;
   nn::LayerNorm ln_f{nullptr};
   nn::Linear lm_head{nullptr}; // null: tied
+
+  at::Tensor logits(const at::Tensor& x) {
+    return lm_head ? lm_head->forward(x) : at::linear(x, wte->weight);
+  }
 };
 
 // Modules are made in the order of their names: the sequence of random numbers
@@ -182,6 +190,10 @@ void GptImpl::initialise() {
 }
 
 at::Tensor GptImpl::forward(const at::Tensor& tokens) {
+  return parts_->logits(hidden(tokens));
+}
+
+at::Tensor GptImpl::hidden(const at::Tensor& tokens) {
   TORCH_CHECK_VALUE(
       tokens.dim() == 2 && tokens.scalar_type() == at::kLong &&
           tokens.size(1) >= 1 && tokens.size(1) <= options_.length,
@@ -201,9 +213,7 @@ at::Tensor GptImpl::forward(const at::Tensor& tokens) {
     };
     x = options_.recompute ? checkpoint(call, x) : call(x);
   }
-  x = parts.ln_f->forward(x);
-  return parts.lm_head ? parts.lm_head->forward(x)
-                       : at::linear(x, parts.wte->weight);
+  return parts.ln_f->forward(x);
 }
 
 at::Tensor GptImpl::loss(const at::Tensor& tokens, const at::Tensor& targets) {
@@ -215,8 +225,24 @@ at::Tensor GptImpl::loss(const at::Tensor& tokens, const at::Tensor& targets) {
       targets.scalar_type(),
       " ",
       targets.sizes());
-  return at::cross_entropy_loss(
-      forward(tokens).flatten(0, 1), targets.flatten());
+  const auto x = hidden(tokens).flatten(0, 1);
+  const auto flat = targets.flatten();
+  if (options_.loss_chunks == 1) {
+    return at::cross_entropy_loss(parts_->logits(x), flat);
+  }
+  const auto sum_of_part = [parts = parts_](
+                               const at::Tensor& part, const at::Tensor& of) {
+    return at::cross_entropy_loss(
+        parts->logits(part), of, /*weight=*/{}, at::Reduction::Sum);
+  };
+  // Not narrow(): its backward would fill a whole gradient for each part.
+  const auto inputs = x.chunk(options_.loss_chunks);
+  const auto labels = flat.chunk(options_.loss_chunks);
+  std::vector<at::Tensor> sums;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    sums.push_back(checkpoint(sum_of_part, inputs[i], labels[i]));
+  }
+  return at::stack(sums).sum() / flat.ne(kNotCounted).sum();
 }
 
 void load_transformers_state(GptImpl& gpt, const io::StateDict& state) {

@@ -36,6 +36,11 @@ struct GptOptions {
   /// Backward computes the insides of each block again instead of keeping
   /// them: ampkit::checkpoint().
   bool recompute = false;
+  /// Parts, at least 1, in which loss() does the output layer and the
+  /// cross-entropy: more than 1 keep the logits of one part at a time, and
+  /// backward computes them again. With GPT-2's vocabulary logits are most of
+  /// what a step holds. As torchtune's num_output_chunks.
+  int64_t loss_chunks = 1;
 };
 
 /// GPT-2 as a plain torch::nn::Module; its holder is Gpt.
@@ -66,7 +71,8 @@ class AMPKIT_API GptImpl : public torch::nn::Module {
 
   /// Mean cross-entropy, a scalar, of forward(tokens) and `targets`, int64 of
   /// the same shape: targets[b][i] is what follows tokens[b][i]. Targets of
-  /// -100 don't count. Throws as forward() does.
+  /// -100 don't count. Throws as forward() does. With `loss_chunks` above 1 the
+  /// same to the rounding of a sum taken in parts.
   at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets);
 
   const GptOptions& options() const { return options_; }
@@ -75,6 +81,7 @@ class AMPKIT_API GptImpl : public torch::nn::Module {
   struct Parts;
 
   void initialise();
+  at::Tensor hidden(const at::Tensor& tokens);
 
   GptOptions options_;
   std::shared_ptr<Parts> parts_;
