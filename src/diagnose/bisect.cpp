@@ -160,9 +160,10 @@ class Bisector {
         [&](const auto& chosen) { return is_good(with_layers(chosen)); },
         options_.search);
     if (options_.search_ops && worth_more(result.layers.end)) {
-      result.ops = find_minimal_set(candidate_ops(), [&](const auto& chosen) {
-        return is_good(with_ops(chosen));
-      });
+      result.ops = find_minimal_set(
+          candidate_ops(),
+          [&](const auto& chosen) { return is_good(with_ops(chosen)); },
+          {.interrupted = options_.search.interrupted});
     }
     result.policy = result.layers.chosen.empty()
                         ? with_ops(result.ops.chosen)

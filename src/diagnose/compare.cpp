@@ -178,15 +178,16 @@ std::string percent(double share) {
 
 } // namespace
 
-const OpComparison* Comparison::first_departure(double bound) const {
+const OpComparison* Comparison::first_departure(
+    const DepartureBounds& bounds) const {
   for (const OpComparison& op : ops) {
-    if (departs(size_of(op.output), op.output_noise, bound)) {
+    if (departs(size_of(op.output), op.output_noise, bounds.output)) {
       return &op;
     }
   }
   // Backward goes from the last op to the first.
   for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
-    if (departs(gradient_of(*op), op->gradient_noise, bound)) {
+    if (departs(gradient_of(*op), op->gradient_noise, bounds.gradient)) {
       return &*op;
     }
   }
@@ -251,14 +252,15 @@ Comparison compare_precisions(
   return result;
 }
 
-std::string to_string(const Comparison& comparison, int layers) {
+std::string to_string(
+    const Comparison& comparison, int layers, const DepartureBounds& bounds) {
   std::ostringstream out;
   for (size_t i = 0; i < comparison.losses.size(); ++i) {
     out << "loss of step " << i << ": " << std::setprecision(7)
         << comparison.losses[i] << ", in the reference "
         << comparison.reference_losses.at(i) << '\n';
   }
-  if (const auto* op = comparison.first_departure()) {
+  if (const auto* op = comparison.first_departure(bounds)) {
     out << "departs first at " << op->op << " in "
         << (op->module.empty() ? "the network itself" : op->module)
         << ": result off by " << percent(size_of(op->output))

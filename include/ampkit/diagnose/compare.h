@@ -50,6 +50,13 @@ struct LayerComparison {
   double added = 0;
 };
 
+/// From which relative error on an op departs. Gradients are noisier: what an
+/// op gets has the errors of forward and backward in it.
+struct DepartureBounds {
+  double output = 0.05;
+  double gradient = 0.25;
+};
+
 /// What compare_precisions() found.
 struct AMPKIT_API Comparison {
   /// In the order in which they ran.
@@ -58,9 +65,10 @@ struct AMPKIT_API Comparison {
   std::vector<double> reference_losses;
   std::vector<double> losses;
 
-  /// The first op whose result, or whose gradient, is not finite, or off by
-  /// more than `bound` and more than ten times the noise; null: none.
-  const OpComparison* first_departure(double bound = 0.05) const;
+  /// The first op whose result, or else the last whose gradient, is not finite,
+  /// or off by more than its bound and more than ten times the noise; null:
+  /// none.
+  const OpComparison* first_departure(const DepartureBounds& bounds = {}) const;
 
   /// Modules, the one that adds most first.
   std::vector<LayerComparison> layers() const;
@@ -93,7 +101,10 @@ AMPKIT_API Comparison compare_precisions(
     const CompareOptions& options = {});
 
 /// The first departure and the `layers` layers that add most, for people.
-AMPKIT_API std::string to_string(const Comparison& comparison, int layers = 10);
+AMPKIT_API std::string to_string(
+    const Comparison& comparison,
+    int layers = 10,
+    const DepartureBounds& bounds = {});
 
 /// Results of the modules that have parameters, by module path, as forward
 /// hooks in Python see them: "h.0.ln_1"; of a module used again "h.0.ln_1#2".
