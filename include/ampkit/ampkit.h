@@ -20,11 +20,15 @@
 #include <ampkit/amp/script_issues.h>
 #include <ampkit/amp/script_module.h>
 #include <ampkit/amp/step_result.h>
+#include <ampkit/diagnose/bisect.h>
 #include <ampkit/diagnose/capsule.h>
 #include <ampkit/diagnose/capsule_recorder.h>
+#include <ampkit/diagnose/compare.h>
+#include <ampkit/diagnose/deviation.h>
 #include <ampkit/diagnose/finding.h>
 #include <ampkit/diagnose/flight_recorder.h>
 #include <ampkit/diagnose/inject.h>
+#include <ampkit/diagnose/minimal_set.h>
 #include <ampkit/diagnose/replay.h>
 #include <ampkit/diagnose/tensor_summary.h>
 #include <ampkit/diagnose/verdict.h>
