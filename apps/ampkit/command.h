@@ -22,6 +22,8 @@ namespace ampkit::app {
 void add_train_command(CLI::App& app);
 void add_run_command(CLI::App& app);
 void add_report_command(CLI::App& app);
+void add_diagnose_command(CLI::App& app);
+void add_rollout_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
 void add_ops_command(CLI::App& app);
 void add_completion_command(CLI::App& app);

@@ -13,6 +13,9 @@ enum ExitCode : int {
   kCheckpoint = 3,
   /// Another rank was lost, or could not be reached: dist::kLostPeerStatus.
   kLostPeer = 4,
+  /// `ampkit diagnose`, `compare` or `rollout` found what is wrong, and printed
+  /// it.
+  kFound = 5,
   /// Stopped by SIGINT or SIGTERM after saving; --resume goes on.
   kInterrupted = 130,
 };

@@ -8,6 +8,7 @@ namespace ampkit::app {
 namespace {
 
 volatile std::sig_atomic_t caught = 0;
+volatile std::sig_atomic_t capture = 0;
 
 // Only calls that are safe in a signal handler.
 void on_signal(int /*signal*/) {
@@ -19,6 +20,10 @@ void on_signal(int /*signal*/) {
       "\nampkit: finishing the step and saving; once more to stop at once\n";
   [[maybe_unused]] const auto written =
       ::write(STDERR_FILENO, kText, sizeof(kText) - 1);
+}
+
+void on_capture_request(int /*signal*/) {
+  capture = 1;
 }
 
 } // namespace
@@ -33,6 +38,21 @@ void catch_interrupts() {
 
 bool interrupted() {
   return caught != 0;
+}
+
+void catch_capture_requests() {
+  struct sigaction action{};
+  action.sa_handler = on_capture_request;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+}
+
+bool capture_asked() {
+  const bool asked = capture != 0;
+  if (asked) {
+    capture = 0;
+  }
+  return asked;
 }
 
 } // namespace ampkit::app

@@ -8,4 +8,10 @@ void catch_interrupts();
 
 bool interrupted();
 
+/// From now on SIGUSR1 makes capture_asked() true, once.
+void catch_capture_requests();
+
+/// Whether a SIGUSR1 came since the last call.
+bool capture_asked();
+
 } // namespace ampkit::app

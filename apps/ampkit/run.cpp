@@ -13,6 +13,7 @@
 #include <CLI/Formatter.hpp>
 
 #include "command.h"
+#include "flight_folder.h"
 
 namespace ampkit::app {
 namespace {
@@ -32,6 +33,9 @@ SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks. No rank outlive
 ampkit run, not even if that gets SIGKILL. With --max-restarts all ranks are started
 anew after a failure; TORCHELASTIC_RESTART_COUNT tells them how often, and they should
 go on from their last checkpoint.
+
+The last steps of a rank that fails are shown too if it kept a flight recorder, as
+ampkit train does, and any program with ampkit::diagnose::FlightRecorder.
 
 Each rank gets its share of the cores, and OMP_NUM_THREADS to fit unless that is set.
 
@@ -100,7 +104,10 @@ void show(const dist::RankLine& line, const dist::LaunchOptions& options) {
       << std::flush;
 }
 
-void report(const dist::RankFailure& failure, const std::string& log_dir) {
+void report(
+    const dist::RankFailure& failure,
+    const std::string& log_dir,
+    const std::string& last_steps) {
   std::string text = "ampkit: error: " + failure.describe();
   text += failure.last_lines.empty() ? ", having printed nothing"
                                      : "; the last it printed:";
@@ -110,7 +117,7 @@ void report(const dist::RankFailure& failure, const std::string& log_dir) {
   if (!log_dir.empty()) {
     text += "\nall output is in " + log_dir;
   }
-  std::cerr << text + "\n";
+  std::cerr << text + "\n" + last_steps;
 }
 
 void run_ranks(Arguments& arguments) {
@@ -123,9 +130,13 @@ void run_ranks(Arguments& arguments) {
   options.on_note = [](const auto& text) {
     std::cerr << "ampkit run: " + text + "\n";
   };
+  const FlightFolder flights;
   const auto result = dist::launch(arguments.command, options);
   if (result.failure) {
-    report(*result.failure, options.log_dir);
+    report(
+        *result.failure,
+        options.log_dir,
+        flights.last_steps(result.failure->rank));
   }
   if (result.status != 0) {
     throw CLI::RuntimeError(result.status);

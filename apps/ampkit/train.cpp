@@ -37,6 +37,9 @@ second one stops at once. --resume goes on from the latest checkpoint, also
 after a crash, and ends in the same weights, bit for bit, as a run that was
 never stopped.
 
+A step whose loss is inf or NaN is saved, as is the next one after SIGUSR1; `ampkit
+diagnose RUN` does it again and says what went wrong.
+
 Under `ampkit run`, torchrun, srun or mpirun the ranks share each batch: the same
 run, faster, of which rank 0 prints and writes everything. It can be resumed on any
 other number of ranks.
@@ -60,6 +63,7 @@ struct Arguments {
   bool resume = false;
   bool overwrite = false;
   bool keys = false;
+  std::vector<std::string> faults;
 };
 
 void print_keys() {
@@ -92,6 +96,10 @@ zoo::RunConfig read_config(const Arguments& arguments) {
     config.output.dir =
         slash == std::string::npos ? "." : path.substr(0, slash + 1);
     config.output.name = path.substr(slash + 1);
+  }
+  for (const auto& fault : arguments.faults) {
+    auto& all = config.diagnose.inject;
+    all += (all.empty() ? "" : "; ") + fault;
   }
   return config;
 }
@@ -164,6 +172,7 @@ void train(const Arguments& arguments) {
       .on_step = [&](const auto& record) { progress->on_step(record); },
       .on_eval = [&](const auto& record) { progress->on_eval(record); },
       .should_stop = interrupted,
+      .should_capture = capture_asked,
       .on_note = [](const auto& text) { std::cout << text << std::endl; },
       .context = find_ranks()};
   options.on_start = [&](const zoo::Trainer& trainer, const zoo::Model& model) {
@@ -187,6 +196,7 @@ void train(const Arguments& arguments) {
     progress = std::make_unique<Progress>(std::cout, progress_options(trainer));
   };
   catch_interrupts();
+  catch_capture_requests();
   const auto result = zoo::train_run(config, options);
   if (!options.context || options.context->rank() == 0) {
     print_result(result);
@@ -224,6 +234,15 @@ void add_train_command(CLI::App& app) {
           arguments->overwrite,
           "Delete the run that is in the folder and begin anew")
       ->excludes(resume);
+  command
+      ->add_option(
+          "--inject",
+          arguments->faults,
+          "Plant a fault, to see what becomes of it: \"overflow at=layer2 "
+          "step=40 rank=1\"; any number of times")
+      ->type_name("FAULT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_flag(
       "--keys",
       arguments->keys,

@@ -67,6 +67,7 @@ Capsule decode(const io::StateDict& state, const std::string& path) {
   for (int64_t i = 0; i < batches; ++i) {
     capsule.batches.push_back(state.subset("batch." + std::to_string(i)));
   }
+  capsule.first_amax = state.subset("first_amax");
   capsule.state = state.subset("state");
   return capsule;
 }
@@ -116,6 +117,7 @@ io::StateDict state_of(const Capsule& capsule) {
   for (size_t i = 0; i < capsule.batches.size(); ++i) {
     state.set_all("batch." + std::to_string(i), capsule.batches[i]);
   }
+  state.set_all("first_amax", capsule.first_amax);
   state.set_all("state", capsule.state);
   return state;
 }

@@ -90,6 +90,7 @@ struct CapsuleRecorder::Impl {
   std::atomic<bool> asked = false;
   int64_t step = -1; // of begin(); -1: none is under way
   io::StateDict rng;
+  std::optional<io::StateDict> first_amax; // none: nothing was begun yet
   // Of each buffer, by its memory: what a forward pass may change.
   std::unordered_map<const void*, at::Tensor> buffers;
   std::optional<io::StateDict> whole; // of a step that is asked for
@@ -101,6 +102,18 @@ struct CapsuleRecorder::Impl {
   void note(const std::string& text) const {
     if (options.on_note) {
       options.on_note(text);
+    }
+  }
+
+  void remember_amax() {
+    const at::NoGradGuard no_grad;
+    first_amax.emplace();
+    for (const auto& item : model.named_parameters()) {
+      const auto& tensor = item.value();
+      if (tensor.is_floating_point() && tensor.numel() > 0) {
+        first_amax->set(
+            item.key(), tensor.abs().max().to(at::kDouble).item<double>());
+      }
     }
   }
 
@@ -159,6 +172,7 @@ std::optional<std::string> CapsuleRecorder::Impl::finish(
       .world_size = options.world_size,
       .reason = reason,
       .batches = std::move(batches),
+      .first_amax = first_amax.value_or(io::StateDict()),
       .config = options.config,
       .policy = options.policy,
       .faults = options.faults,
@@ -229,6 +243,9 @@ void CapsuleRecorder::begin(int64_t step) {
   own.step = step;
   own.batches.clear();
   own.rng = io::rng_state();
+  if (!own.first_amax) {
+    own.remember_amax();
+  }
   own.whole.reset();
   if (own.asked.exchange(false)) {
     own.whole = frozen(own.state());

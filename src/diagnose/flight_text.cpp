@@ -52,7 +52,9 @@ void append_row(
   for (const auto& each : numbers) {
     out << " " << std::setw(10) << each;
   }
-  out << (verdict.empty() ? "" : "  ") << verdict << "\n";
+  // The rest is in the log of the run.
+  const auto end = std::min(verdict.find(';'), verdict.find(", in '"));
+  out << (verdict.empty() ? "" : "  ") << verdict.substr(0, end) << "\n";
 }
 
 void append_entry(const FlightEntry& entry, std::ostream& out) {

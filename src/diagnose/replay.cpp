@@ -1,5 +1,6 @@
 #include <ampkit/diagnose/replay.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <sstream>
@@ -57,7 +58,8 @@ std::string loss_text(const at::Tensor& loss) {
   }
   std::ostringstream out;
   if (loss.numel() == 1) {
-    out << loss.item<double>();
+    const auto value = loss.item<double>();
+    out << (std::isnan(value) ? NAN : value); // without its sign
   } else {
     out << "of " << loss.numel() << " elements";
   }
@@ -90,6 +92,34 @@ void compare_places(const Capsule& then, ReplayResult& now) {
   if (then.torch_version != TORCH_VERSION) {
     now.differences.push_back(
         "LibTorch " TORCH_VERSION ", then " + then.torch_version);
+  }
+}
+
+// A Watch that saw one step only does not know what the weights were like.
+void blame_growth_since(
+    const Capsule& capsule,
+    const torch::nn::Module& model,
+    std::optional<Finding>& finding) {
+  constexpr double kExplodedWeights = 1e3; // as within a Watch
+  constexpr double kSmallestFirst = 0.01;
+  if (!finding || finding->verdict != Verdict::forward_overflow) {
+    return;
+  }
+  double most = kExplodedWeights;
+  for (const auto& item : model.named_parameters()) {
+    const auto* first = capsule.first_amax.find(item.key());
+    const auto* amax = first ? std::get_if<double>(first) : nullptr;
+    if (amax == nullptr || !std::isfinite(*amax)) {
+      continue;
+    }
+    const double now =
+        item.value().detach().abs().max().to(at::kDouble).item<double>();
+    const double times = now / std::max(*amax, kSmallestFirst);
+    if (times >= most) {
+      most = times;
+      finding->verdict = Verdict::optimizer;
+      finding->parameter = item.key();
+    }
   }
 }
 
@@ -132,6 +162,7 @@ ReplayResult replay(
   watch_batches(capsule, step);
   const auto done = callbacks.run(step, capsule.batches);
   result.finding = step.finish();
+  blame_growth_since(capsule, model, result.finding);
   result.handled_overflows = watch.handled_overflows();
   if (done.loss.defined()) {
     result.loss = done.loss.detach().cpu();

@@ -119,42 +119,6 @@ TEST_F(CapsuleTest, StepThatWasAskedForReplaysToTheSameBits) {
   }
 }
 
-TEST_F(CapsuleTest, ReplayThatDiffersSaysInWhat) {
-  RecordedRun first;
-  const auto capsules = recorder(first, options());
-  capsules->ask();
-  first.train(*capsules, 0, 1);
-  auto capsule = load_capsule(folder());
-  capsule.state.tensor("model.fc.bias").add_(1);
-  capsule.torch_version = "1.0";
-  RecordedRun second;
-  const auto done = replay(capsule, *second.net, second.callbacks());
-  EXPECT_FALSE(done.identical);
-  EXPECT_THAT(done.differences.front(), HasSubstr("loss "));
-  EXPECT_THAT(done.differences.back(), HasSubstr("then 1.0"));
-  EXPECT_THAT(describe_outcome(done), HasSubstr("differs: loss "));
-}
-
-TEST_F(CapsuleTest, ReplayLeavesTheProcessAsItWas) {
-  RecordedRun first;
-  save_bad_step(first);
-  auto capsule = load_capsule(folder());
-  const int threads = at::get_num_threads();
-  capsule.threads = threads + 1;
-  RecordedRun second;
-  int within = 0;
-  auto callbacks = second.callbacks();
-  callbacks.run = [&, run = callbacks.run](auto& step, const auto& batches) {
-    within = at::get_num_threads();
-    return run(step, batches);
-  };
-  const auto random = io::rng_state().tensor("cpu").clone();
-  replay(capsule, *second.net, callbacks);
-  EXPECT_EQ(within, threads + 1);
-  EXPECT_EQ(at::get_num_threads(), threads);
-  EXPECT_TRUE(at::equal(random, io::rng_state().tensor("cpu")));
-}
-
 TEST_F(CapsuleTest, FirstBadLossOfARowIsSaved) {
   RecordedRun run;
   const auto capsules = recorder(run, options());

@@ -109,7 +109,7 @@ def test_quick_run_writes_everything(reference):
     names = {path.name.split(".")[0] for path in folder.iterdir()}
     assert names == {
         *("config", "precision_policy", "machine", "metrics", "events"),
-        *("checkpoints", "report"),
+        *("checkpoints", "report", "flight"),
     }
     train = rows(folder, "train")
     assert [row["step"] for row in train] == list(range(1, STEPS + 1))

@@ -38,6 +38,10 @@ struct AMPKIT_API Capsule {
   /// The tensors of each micro-batch, by name; on the CPU.
   std::vector<io::StateDict> batches;
 
+  /// Largest magnitude of each parameter, by name, when recording began: tells
+  /// weights that blew up from an overflow of its own. May be empty.
+  io::StateDict first_amax;
+
   /// What the program needs to build the model again, in its own words: for
   /// ampkit train the configuration in TOML.
   std::string config;

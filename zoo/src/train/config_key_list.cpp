@@ -344,6 +344,35 @@ void add_output_keys(std::vector<Key>& keys, RunConfig& c) {
        {"output.report", &c.output.report, "write report.html at the end"}});
 }
 
+void add_diagnose_keys(std::vector<Key>& keys, RunConfig& c) {
+  auto& d = c.diagnose;
+  keys.insert(
+      keys.end(),
+      {{"diagnose.capsules",
+        &d.capsules,
+        "steps that went wrong that are kept, to be replayed; 0: none",
+        at_least(0)},
+       {"diagnose.capsule_skips",
+        &d.capsule_skips,
+        "keep the step skipped as the so-manieth in a row; 0: never",
+        at_least(0)},
+       {"diagnose.capsule_mb",
+        &d.capsule_mb,
+        "10^6 bytes that they may take together",
+        {.low = 1, .high = 1e9}},
+       {"diagnose.capture",
+        &d.capture,
+        "a step to keep whatever comes of it; 0: none",
+        at_least(0)},
+       {"diagnose.flight_steps",
+        &d.flight_steps,
+        "last steps in the flight recorder; 0: none",
+        {.low = 0, .high = 1e6}},
+       {"diagnose.inject",
+        &d.inject,
+        "faults to plant, as in `overflow at=fc step=40`, with ; between"}});
+}
+
 } // namespace
 
 std::vector<Key> keys_of(RunConfig& config) {
@@ -355,6 +384,7 @@ std::vector<Key> keys_of(RunConfig& config) {
   add_clipping_keys(keys, config);
   add_schedule_keys(keys, config);
   add_loop_keys(keys, config);
+  add_diagnose_keys(keys, config);
   add_output_keys(keys, config);
   set_owners(keys);
   return keys;

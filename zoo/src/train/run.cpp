@@ -12,6 +12,7 @@
 #include <ampkit/zoo/report/machine.h>
 
 #include "train/ranks.h"
+#include "train/run_flight.h"
 #include "train/run_folder.h"
 #include "train/run_recorder.h"
 #include "train/trainer_setup.h"
@@ -69,7 +70,13 @@ class Run {
       options_.on_start(trainer_, model_);
     }
     RunResult result{.folder = run_folder(config_)};
-    result.reason = trainer_.run(events(result));
+    RunFlight flight(
+        config_,
+        options_.context ? static_cast<int>(options_.context->rank()) : 0);
+    auto all_events = events(result);
+    flight.listen(all_events);
+    result.reason = trainer_.run(all_events);
+    flight.end(result.reason);
     if (writes()) {
       recorder_->flush();
     }
@@ -238,7 +245,9 @@ TrainerEvents Run::events(RunResult& result) {
   if (!writes()) {
     return {
         .on_eval = [&result](const auto& record) { result.last_eval = record; },
-        .should_stop = options_.should_stop};
+        .should_stop = options_.should_stop,
+        .capsule_folder = run_folder(config_) + "/capsules",
+        .should_capture = options_.should_capture};
   }
   return {
       .on_step =
@@ -262,7 +271,16 @@ TrainerEvents Run::events(RunResult& result) {
             checkpoints_->save(
                 trainer_.step(), trainer_.state_dict(), accuracy);
           },
-      .should_stop = options_.should_stop};
+      .should_stop = options_.should_stop,
+      .capsule_folder = folder_->file("capsules"),
+      .on_note =
+          [this](const std::string& text) {
+            note(text);
+            note(
+                "`ampkit diagnose " + run_folder(config_) +
+                "` says where it went wrong");
+          },
+      .should_capture = options_.should_capture};
 }
 
 } // namespace

@@ -32,13 +32,16 @@ bool belongs_to_run(const std::string& name) {
       "machine.json",
       "metrics.jsonl",
       "checkpoints",
+      "capsules",
       "report.html"};
   for (const std::string file : kFiles) {
     if (name == file || name == file + ".tmp") {
       return true;
     }
   }
-  return name.starts_with("events.out.tfevents.");
+  return name.starts_with("events.out.tfevents.") ||
+         (name.starts_with("flight") &&
+          (name.ends_with(".bin") || name.ends_with(".bin.previous")));
 }
 
 } // namespace

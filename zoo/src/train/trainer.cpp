@@ -38,6 +38,8 @@ at::Tensor Trainer::Impl::backward(
     const std::vector<Batch>& window, int64_t samples) {
   at::Tensor total;
   for (const auto& batch_of_window : window) {
+    diagnosis->micro_batch(&batch_of_window - window.data());
+    diagnosis->phase("forward");
     const auto target =
         batch_of_window.target.to(device, /*non_blocking=*/true);
     const auto input = batch_of_window.input.to(device, /*non_blocking=*/true);
@@ -53,6 +55,7 @@ at::Tensor Trainer::Impl::backward(
           /*ignore_index=*/-100,
           config.train.label_smoothing);
     }
+    diagnosis->phase("backward");
     const auto mean = ranks.weigh(loss, batch_of_window);
     scaler
         .scale(
@@ -74,10 +77,14 @@ at::Tensor Trainer::Impl::backward(
 void Trainer::Impl::train_step(
     const std::vector<Batch>& window, const TrainerEvents& to) {
   const auto samples = images_of(window);
+  const auto planting = diagnosis->begin(step + 1, window);
   const auto loss = backward(window, samples);
+  diagnosis->phase("update");
   const auto scale = scaler.scale(at::ones({}, loss.options()));
   const auto rate = updater->learning_rate();
+  const auto largest = diagnosis->largest_gradient();
   const auto result = updater->step(scaler);
+  diagnosis->end(loss, result);
   scaler.update();
   if (region.fp8) {
     region.fp8->update();
@@ -100,7 +107,8 @@ void Trainer::Impl::train_step(
           static_cast<double>(samples) / seconds_since(step_began)};
   step_began = Clock::now();
   const bool stop = !ranks.alone() && to.should_stop && to.should_stop();
-  pending = Pending{record, ranks.begin_sum(loss, stop), scale, result};
+  pending =
+      Pending{record, ranks.begin_sum(loss, stop), scale, largest, result};
 }
 
 void Trainer::Impl::settle(const TrainerEvents& to) {
@@ -113,7 +121,14 @@ void Trainer::Impl::settle(const TrainerEvents& to) {
   stop_agreed = sums.numel() > 1 && sums[1].item<float>() > 0;
   record.scale = pending->scale.item<double>();
   record.grad_norm = pending->result.grad_norm(); // NaN if it was skipped
+  record.grad_max =
+      pending->largest_gradient.defined()
+          ? pending->largest_gradient.item<double>() / record.scale
+          : NAN;
   if (record.skipped) {
+    for (const auto& bad : pending->result.non_finite()) {
+      record.bad_values += bad.elements;
+    }
     const auto reason = pending->result.reason();
     record.fault = reason == SkipReason::loss || reason == SkipReason::leftover;
     record.why = pending->result.describe();
@@ -216,6 +231,12 @@ Trainer::Trainer(
 Trainer::~Trainer() = default;
 
 StopReason Trainer::run(const TrainerEvents& events) {
+  const DiagnosisOfRun diagnosis(
+      *impl_->diagnosis, events, impl_->policy, [this] {
+        auto state = state_dict();
+        state.set_all("dataset", impl_->dataset_state());
+        return state;
+      });
   while (!impl_->finished) {
     if (!impl_->train_epoch(events)) {
       return StopReason::stopped;

@@ -15,6 +15,7 @@
 #include <ampkit/zoo/train/trainer.h>
 #include <torch/torch.h>
 
+#include "train/diagnosis.h"
 #include "train/evaluate.h"
 #include "train/health.h"
 #include "train/ranks.h"
@@ -29,9 +30,10 @@ struct Trainer::Impl {
   Impl(
       const RunConfig& c,
       Model m,
-      const TrainingData& data,
+      const TrainingData& images,
       std::optional<dist::Context> context)
       : config(c),
+        data(images),
         ranks(std::move(context)),
         precision(Precision::parse(c.precision.preset)),
         policy(precision_policy(c.precision)),
@@ -48,6 +50,11 @@ struct Trainer::Impl {
     model.module->to(device);
     model.module->train();
     cast_parameters(*model.module, precision);
+    diagnosis.emplace(
+        config,
+        *model.module,
+        static_cast<int>(ranks.rank()),
+        static_cast<int>(ranks.size()));
     ranks.attach(model, precision);
     region = region_options(
         policy, precision, config.precision, *model.module, ranks);
@@ -83,6 +90,7 @@ struct Trainer::Impl {
     StepRecord record;
     Ranks::Sum loss;
     at::Tensor scale;
+    at::Tensor largest_gradient; // scaled; undefined: not asked for
     StepResult result;
   };
 
@@ -98,6 +106,9 @@ struct Trainer::Impl {
   std::vector<Batch> next_window();
   at::Tensor backward(const std::vector<Batch>& window, int64_t samples);
   void train_step(const std::vector<Batch>& window, const TrainerEvents& to);
+  diagnose::ReplayedStep step_again(
+      diagnose::Watch::Step& watched, const std::vector<Batch>& window);
+  io::StateDict dataset_state() const;
   void settle(const TrainerEvents& to);
   bool train_epoch(const TrainerEvents& to);
   void end_epoch(const TrainerEvents& to);
@@ -108,6 +119,7 @@ struct Trainer::Impl {
   }
 
   RunConfig config;
+  TrainingData data;
   Ranks ranks;
   Precision precision;
   PrecisionPolicy policy;
@@ -121,6 +133,7 @@ struct Trainer::Impl {
   std::optional<GradientAccumulation> accumulation; // only for more than 1
   std::unique_ptr<optim::ExponentialMovingAverage> ema;
   Health health;
+  std::optional<Diagnosis> diagnosis;
   std::optional<Pending> pending;
   Clock::time_point step_began;
 

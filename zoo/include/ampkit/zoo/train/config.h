@@ -168,6 +168,22 @@ struct CheckpointConfig {
   int64_t keep_last = 3;
 };
 
+/// [diagnose]: what is kept for whom a run went wrong.
+struct DiagnoseConfig {
+  /// Steps that went wrong that are kept in <run>/capsules; 0: none.
+  int64_t capsules = 3;
+  /// See diagnose::CapsuleOptions::skips.
+  int64_t capsule_skips = 10;
+  /// 10^6 bytes that all of them may take.
+  int64_t capsule_mb = 4096;
+  /// A step to keep whatever comes of it; 0: none.
+  int64_t capture = 0;
+  /// Last steps in <run>/flight.bin; 0: no file.
+  int64_t flight_steps = 256;
+  /// Faults to plant, as diagnose::Fault::parse() reads them, separated by ";".
+  std::string inject;
+};
+
 /// [output]
 struct OutputConfig {
   /// Folder of runs.
@@ -188,6 +204,7 @@ struct RunConfig {
   ScheduleConfig schedule;
   LoopConfig train;
   CheckpointConfig checkpoint;
+  DiagnoseConfig diagnose;
   OutputConfig output;
 };
 

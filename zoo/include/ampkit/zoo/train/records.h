@@ -22,6 +22,11 @@ struct StepRecord {
   std::string why; ///< of a skipped step: StepResult::describe()
   /// Of optimizer.norm_type, unscaled, before clipping; NaN if skipped.
   double grad_norm = 0;
+  /// Largest magnitude of a gradient, unscaled, before clipping; NaN or inf if
+  /// there is one; NaN if diagnose.flight_steps is 0.
+  double grad_max = 0;
+  /// Elements of the gradients of a skipped step that are inf or NaN.
+  int64_t bad_values = 0;
   /// Share of the last 100 steps whose loss or gradient was not finite.
   double nan_rate = 0;
   double samples_per_second = 0;

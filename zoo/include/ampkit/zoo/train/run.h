@@ -26,6 +26,8 @@ struct RunOptions {
   std::function<void(const EvalRecord&)> on_eval;
   /// Asked after each step; true saves and ends the run.
   std::function<bool()> should_stop;
+  /// Asked before each step; true saves that step as a capsule.
+  std::function<bool()> should_capture = nullptr;
   /// What a person should know: "resumed at step 120", ...
   std::function<void(const std::string&)> on_note;
   /// This process among others that call train_run() too, each with the same
@@ -58,6 +60,8 @@ AMPKIT_API std::string run_folder(const RunConfig& config);
 ///     metrics.jsonl         a line for each step and each evaluation
 ///     events.out.tfevents.* the same for TensorBoard
 ///     checkpoints/          see io::CheckpointDirectory
+///     flight.bin            the last steps; see diagnose::FlightRecorder
+///     capsules/             steps that went wrong; see zoo::open_capsule()
 ///     report.html           at the end
 ///
 /// A process that is killed at any moment and resumed ends in the same weights,

@@ -6,6 +6,8 @@
 #include <optional>
 
 #include <ampkit/amp/precision_policy.h>
+#include <ampkit/diagnose/replay.h>
+#include <ampkit/dist/context.h>
 #include <ampkit/export.h>
 #include <ampkit/io/state_dict.h>
 #include <ampkit/zoo/data/image_dataset.h>
@@ -40,6 +42,16 @@ struct TrainerEvents {
   /// Asked after each step; true ends the run there, after on_checkpoint. With
   /// several ranks, true on any of them ends the run of all a step later.
   std::function<bool()> should_stop;
+  /// Where steps that went wrong are saved, as [diagnose] says (see
+  /// diagnose::CapsuleRecorder); ranks but the first have folders in it. Empty:
+  /// nowhere.
+  std::string capsule_folder = {};
+  /// What a person should know: that a step was saved.
+  std::function<void(const std::string& text)> on_note = nullptr;
+  /// Asked before each step; true saves that step.
+  std::function<bool()> should_capture = nullptr;
+  /// Told at each part of a step what begins: "forward", "backward", "update".
+  std::function<void(int64_t step, const char* phase)> on_phase = nullptr;
 };
 
 enum class StopReason { finished, stopped };
@@ -104,6 +116,11 @@ class AMPKIT_API Trainer {
   /// c10::Error with what does not fit; a part of the state may have been
   /// restored then, so that this Trainer must not run.
   void load_state_dict(const io::StateDict& state);
+
+  /// Does the step of `capsule` again; see open_capsule(), which makes a
+  /// Trainer that it fits. Throws CheckpointError, naming its file, if it does
+  /// not.
+  diagnose::ReplayResult replay(const diagnose::Capsule& capsule);
 
   /// Optimizer steps so far, skipped ones too.
   int64_t step() const;
