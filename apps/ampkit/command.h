@@ -23,7 +23,6 @@ void add_train_command(CLI::App& app);
 void add_run_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_diagnose_command(CLI::App& app);
-void add_rollout_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
 void add_ops_command(CLI::App& app);
 void add_completion_command(CLI::App& app);

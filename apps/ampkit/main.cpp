@@ -98,7 +98,6 @@ int main(int argc, char** argv) {
   ampkit::app::add_run_command(app);
   ampkit::app::add_report_command(app);
   ampkit::app::add_diagnose_command(app);
-  ampkit::app::add_rollout_command(app);
   ampkit::app::add_doctor_command(app);
   ampkit::app::add_ops_command(app);
   ampkit::app::add_completion_command(app);
