@@ -52,7 +52,7 @@ TEST_F(ReplayTest, WeightsThatBlewUpAreTheOptimizers) {
   const auto done = replay(capsule, *second.net, second.callbacks());
   ASSERT_TRUE(done.finding.has_value());
   EXPECT_EQ(done.finding->verdict, Verdict::optimizer);
-  EXPECT_THAT(done.finding->parameter, HasSubstr("weight"));
+  EXPECT_TRUE(second.net->named_parameters().contains(done.finding->parameter));
 }
 
 TEST_F(ReplayTest, ReplayThatDiffersSaysInWhat) {

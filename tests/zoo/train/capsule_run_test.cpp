@@ -130,6 +130,35 @@ TEST_F(CapsuleRunTest, SkipsInARowAreSavedAndHandled) {
   EXPECT_EQ(done.handled_overflows, 1);
 }
 
+// Batch norms average what they see, also of a step that is skipped.
+TEST_F(CapsuleRunTest, BadLossLeavesTheRunningStatisticsAsTheyWere) {
+  auto config = with_fault("nan at=layer1 step=2");
+  config.train.steps = 2;
+  const auto data = quadrants();
+  const auto model = make_model(config, data);
+  Trainer trainer(config, model, data);
+  std::vector<at::Tensor> before;
+  auto to = events();
+  to.on_phase = [&](int64_t step, const char* phase) {
+    // Not in step 2, where the fault would hit the copies.
+    if (step == 1 && phase == "update"s) {
+      for (const auto& buffer : model.module->buffers()) {
+        before.push_back(buffer.clone());
+      }
+    }
+  };
+  trainer.run(to);
+  ASSERT_EQ(records.size(), 2U);
+  EXPECT_TRUE(std::isnan(records[1].loss));
+  const auto after = model.module->buffers();
+  ASSERT_EQ(after.size(), before.size());
+  ASSERT_GT(after.size(), 10U);
+  for (size_t i = 0; i < after.size(); ++i) {
+    EXPECT_TRUE(at::equal(after[i], before[i])) << i;
+  }
+  EXPECT_TRUE(std::isfinite(trainer.evaluate().loss));
+}
+
 TEST_F(CapsuleRunTest, NothingIsKeptUnlessWanted) {
   auto config = with_fault("nan at=layer1 step=2");
   config.diagnose.capsules = 0;
