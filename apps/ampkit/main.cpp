@@ -98,6 +98,9 @@ int main(int argc, char** argv) {
   ampkit::app::add_run_command(app);
   ampkit::app::add_report_command(app);
   ampkit::app::add_diagnose_command(app);
+  ampkit::app::add_bisect_command(app);
+  ampkit::app::add_compare_command(app);
+  ampkit::app::add_rollout_command(app);
   ampkit::app::add_doctor_command(app);
   ampkit::app::add_ops_command(app);
   ampkit::app::add_completion_command(app);

@@ -15,6 +15,7 @@
 #include "command.h"
 #include "network.h"
 #include "ops_output.h"
+#include "policy_choice.h"
 
 namespace ampkit::app {
 namespace {
@@ -56,11 +57,6 @@ const std::vector<std::string>& rule_names() {
   static const std::vector<std::string> names{
       "inputs", "lower-precision", "float32", "promote", "refuse"};
   return names;
-}
-
-PrecisionPolicy policy_named(const std::string& name) {
-  return name.ends_with(".toml") ? load_precision_policy(name)
-                                 : PrecisionPolicy::preset(name);
 }
 
 std::vector<OpPolicyEntry> selected_ops(
