@@ -1,7 +1,10 @@
+#include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ampkit/dist/context.h>
@@ -116,11 +119,21 @@ ProgressOptions progress_options(const zoo::Trainer& trainer) {
   return options;
 }
 
+// The training fails with a message of its own, unless it is busy with what
+// needs no other rank.
+void end_without_lost_rank(const std::string& lost) {
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  std::cerr << "ampkit: error: " + lost + "\n" << std::flush;
+  std::_Exit(kLostPeer);
+}
+
 // This process among those that were started together; none if it is alone.
 std::optional<dist::Context> find_ranks() {
   const auto environment = dist::read_launch_environment();
-  return environment.world_size > 1 ? std::optional(dist::init(environment))
-                                    : std::nullopt;
+  if (environment.world_size == 1) {
+    return std::nullopt;
+  }
+  return dist::init(environment, {.on_lost_rank = end_without_lost_rank});
 }
 
 // Ranks that print nothing end with the same status.
@@ -153,6 +166,21 @@ void print_result(const zoo::RunResult& result) {
   }
   if (!result.report.empty()) {
     std::cout << "report: " << result.report << "\n";
+  }
+}
+
+// What ends this rank is told to the others.
+zoo::RunResult train_or_tell(
+    const zoo::RunConfig& config, const zoo::RunOptions& options) {
+  try {
+    return zoo::train_run(config, options);
+  } catch (const c10::DistError&) {
+    throw; // another one was the first
+  } catch (const c10::Error& error) {
+    if (options.context) {
+      options.context->abort(error.msg());
+    }
+    throw;
   }
 }
 
@@ -197,7 +225,7 @@ void train(const Arguments& arguments) {
   };
   catch_interrupts();
   catch_capture_requests();
-  const auto result = zoo::train_run(config, options);
+  const auto result = train_or_tell(config, options);
   if (!options.context || options.context->rank() == 0) {
     print_result(result);
   }

@@ -65,6 +65,12 @@ Context::Impl::~Impl() {
   if (!watch) {
     return;
   }
+  if (watch->lost_one()) {
+    // Its threads may wait in Gloo until the time limit, and its end for them.
+    // The process ends soon.
+    gloo.release();
+    group.release();
+  }
   if (std::uncaught_exceptions() > exceptions) {
     watch->fail("");
   } else {
@@ -149,10 +155,12 @@ Context init(
   }
   impl->store = open_store(environment, options);
   options.check_collectives = check_in(*impl->store, environment, options);
+  const auto sockets = open_sockets();
   const auto connections = connect(impl->store, environment, options);
   impl->group = connections.group;
   impl->gloo = connections.gloo;
   if (environment.world_size > 1) {
+    impl->gloo->set_sockets(connected_since(sockets));
     impl->watch = watch_peers(*impl, options);
     impl->gloo->set_watch(impl->watch);
   }

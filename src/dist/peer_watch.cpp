@@ -36,7 +36,8 @@ std::string read_key(c10d::Store& store, const std::string& key) {
 // A sign of life is "<number> <what the rank does>".
 std::string without_number(const std::string& beat) {
   const auto space = beat.find(' ');
-  return space == std::string::npos ? "unknown" : beat.substr(space + 1);
+  return space == std::string::npos ? "before its first sign of life"
+                                    : beat.substr(space + 1);
 }
 
 } // namespace
@@ -57,6 +58,10 @@ class PeerWatch::State {
   void watch();
   void judge();
   std::string find_lost();
+  bool lost_one() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return !lost_.empty();
+  }
   std::string all_ranks();
   /// Whether the watching thread has ended, or will at once.
   bool stop();
@@ -197,7 +202,7 @@ void PeerWatch::State::look_at(int rank, int patience) {
       report(rank, "ended while others still needed it, " + last);
     }
   } else if (seen.rounds_silent >= patience) {
-    report(rank, "was lost " + without_number(seen.beat));
+    report(rank, "was lost, last heard of " + without_number(seen.beat));
   }
 }
 
@@ -234,7 +239,7 @@ std::string PeerWatch::State::store_is_gone() const {
     return "the launcher, which keeps the store, was lost";
   }
   return "rank 0, which keeps the store, was lost" +
-         (rank_0_.empty() ? "" : " " + rank_0_);
+         (rank_0_.empty() ? "" : ", last heard of " + rank_0_);
 }
 
 std::string PeerWatch::State::find_lost() {
@@ -333,6 +338,10 @@ void PeerWatch::fail(const std::string& why) {
       return; // the store went first
     }
   }
+}
+
+bool PeerWatch::lost_one() const {
+  return state_->lost_one();
 }
 
 std::string PeerWatch::find_lost() {

@@ -47,6 +47,9 @@ class PeerWatch {
   /// This rank gives up: others read `why`, unless another was lost before.
   void fail(const std::string& why);
 
+  /// Whether a rank was lost, so far.
+  bool lost_one() const;
+
   /// Which rank was lost and what it did; waits until that is known, or some
   /// seconds. Empty: all of them live.
   std::string find_lost();

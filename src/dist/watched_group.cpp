@@ -1,5 +1,6 @@
 #include "dist/watched_group.h"
 
+#include <stdexcept>
 #include <utility>
 
 #include <gloo/context.h>
@@ -54,13 +55,24 @@ void WatchedGroup::set_check(std::unique_ptr<CollectiveCheck> check) {
   check_ = std::move(check);
 }
 
+void WatchedGroup::set_sockets(std::vector<OwnSocket> sockets) {
+  sockets_ = std::move(sockets);
+}
+
 void WatchedGroup::abort() {
-  for (const auto& context : contexts_) {
-    context->closeConnections();
+  for (const auto& socket : sockets_) {
+    shut_down(socket);
+  }
+  if (sockets_.empty()) {
+    for (const auto& context : contexts_) {
+      context->closeConnections();
+    }
   }
   if (check_) {
     check_->abort();
   }
+  pending_.fail(explainer("a collective")(std::make_exception_ptr(
+      std::runtime_error("the connections were closed"))));
 }
 
 void WatchedGroup::before(const std::string& what) {

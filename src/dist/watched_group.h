@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dist/collective_check.h"
+#include "dist/own_sockets.h"
 #include "dist/peer_watch.h"
 #include "dist/process_group_gloo.h"
 #include "dist/rank_progress.h"
@@ -29,6 +30,9 @@ class WatchedGroup : public c10d::ProcessGroupGloo {
   /// From now on; without it nobody is blamed.
   void set_watch(std::shared_ptr<PeerWatch> watch);
   void set_check(std::unique_ptr<CollectiveCheck> check);
+  /// Its connections. With them abort() also ends what waits in this process,
+  /// which Gloo's own closing of a connection does not.
+  void set_sockets(std::vector<OwnSocket> sockets);
 
   void abort() override;
 
@@ -85,7 +89,7 @@ class WatchedGroup : public c10d::ProcessGroupGloo {
   template <class Run>
   Works watched(const std::string& what, const Run& run) {
     before(what);
-    return make_watched_work(run(), explainer(what));
+    return make_watched_work(run(), explainer(what), pending_);
   }
   void before(const std::string& what);
   ExplainError explainer(const std::string& what) const;
@@ -93,6 +97,8 @@ class WatchedGroup : public c10d::ProcessGroupGloo {
   std::shared_ptr<RankProgress> progress_ = std::make_shared<RankProgress>();
   std::shared_ptr<PeerWatch> watch_;
   std::unique_ptr<CollectiveCheck> check_;
+  std::vector<OwnSocket> sockets_;
+  PendingWorks pending_;
 };
 
 } // namespace ampkit::dist

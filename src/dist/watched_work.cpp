@@ -10,12 +10,30 @@ using c10::ivalue::Future;
 
 class WatchedWork : public c10d::Work {
  public:
-  WatchedWork(c10::intrusive_ptr<c10d::Work> work, ExplainError explain)
+  WatchedWork(
+      c10::intrusive_ptr<c10d::Work> work,
+      ExplainError explain,
+      PendingWorks& pending)
       : Work(-1, work->retrieveOpType()),
         work_(std::move(work)),
-        explain_(std::move(explain)) {}
+        explain_(std::move(explain)) {
+    try {
+      const auto inner = work_->getFuture();
+      future_ =
+          c10::make_intrusive<Future>(inner->elementType(), inner->devices());
+      pending.add(future_);
+      inner->addCallback(
+          [outer = future_, explaining = explain_](Future& done) {
+            finish_like(*outer, done, explaining);
+          });
+    } catch (const c10::Error&) {
+      future_.reset(); // reduce_scatter has none
+    }
+  }
 
-  bool isCompleted() override { return work_->isCompleted(); }
+  bool isCompleted() override {
+    return future_ ? future_->completed() : work_->isCompleted();
+  }
   bool isSuccess() const override { return work_->isSuccess(); }
   std::exception_ptr exception() const override { return work_->exception(); }
   int sourceRank() const override { return work_->sourceRank(); }
@@ -27,6 +45,10 @@ class WatchedWork : public c10d::Work {
   }
 
   bool wait(std::chrono::milliseconds timeout) override {
+    if (future_ && timeout == kNoTimeout) {
+      future_->waitAndThrow();
+      return true;
+    }
     std::exception_ptr error;
     try {
       return work_->wait(timeout);
@@ -37,29 +59,53 @@ class WatchedWork : public c10d::Work {
   }
 
   c10::intrusive_ptr<Future> getFuture() override {
-    const auto inner = work_->getFuture();
-    auto outer =
-        c10::make_intrusive<Future>(inner->elementType(), inner->devices());
-    inner->addCallback([outer, explain = explain_](Future& done) {
-      if (done.hasError()) {
-        outer->setError(explain(done.exception_ptr()));
-      } else {
-        outer->markCompleted(done.value());
-      }
-    });
-    return outer;
+    return future_ ? future_ : work_->getFuture();
   }
 
  private:
+  static void finish_like(
+      Future& outer, Future& done, const ExplainError& explain) {
+    if (done.hasError()) {
+      outer.setErrorIfNeeded(explain(done.exception_ptr()));
+      return;
+    }
+    try {
+      outer.markCompleted(done.value());
+    } catch (const c10::Error&) {
+      return; // it has failed meanwhile, with the group
+    }
+  }
+
   c10::intrusive_ptr<c10d::Work> work_;
   ExplainError explain_;
+  c10::intrusive_ptr<Future> future_; // null: the work has none
 };
 
 } // namespace
 
+void PendingWorks::add(const PendingWorks::Future& future) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(futures_, [](const auto& old) { return old->completed(); });
+  futures_.push_back(future);
+}
+
+void PendingWorks::fail(const std::exception_ptr& error) {
+  std::vector<PendingWorks::Future> all;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    all.swap(futures_);
+  }
+  for (const auto& future : all) {
+    future->setErrorIfNeeded(error);
+  }
+}
+
 c10::intrusive_ptr<c10d::Work> make_watched_work(
-    c10::intrusive_ptr<c10d::Work> work, ExplainError explain) {
-  return c10::make_intrusive<WatchedWork>(std::move(work), std::move(explain));
+    c10::intrusive_ptr<c10d::Work> work,
+    ExplainError explain,
+    PendingWorks& pending) {
+  return c10::make_intrusive<WatchedWork>(
+      std::move(work), std::move(explain), pending);
 }
 
 } // namespace ampkit::dist

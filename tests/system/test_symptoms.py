@@ -22,6 +22,7 @@ HEADINGS = [
     "Modules and TorchScript",
     "Building, data, parity",
     "FP8",
+    "Many processes",
 ]
 THREAD = re.compile(r"(?:pytorch|[\w.-]+/[\w.-]+)#\d+")
 NO_THREAD = "none known"

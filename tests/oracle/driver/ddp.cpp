@@ -56,7 +56,9 @@ class RankTraining {
   RankTraining(const json& task, const std::string& tensors)
       : task_(task),
         reader_(tensors),
-        context_(dist::init({.timeout = std::chrono::seconds(60)})),
+        context_(dist::init(
+            {.timeout = std::chrono::seconds(60),
+             .with_python = task_.value("with_python", false)})),
         net_(task["net"].get<std::string>()) {
     const at::NoGradGuard no_grad;
     for (auto& item : net_.named_parameters()) {

@@ -81,6 +81,12 @@ void Ranks::sum_(at::Tensor& values) const {
   }
 }
 
+void Ranks::at_step(int64_t step) const {
+  if (context_) {
+    context_->at_step(step);
+  }
+}
+
 const at::Tensor& Ranks::Sum::wait() {
   if (work_) {
     work_->work->wait();

@@ -51,6 +51,9 @@ class Ranks {
   /// Adds up `values` over all ranks, in place. All ranks.
   void sum_(at::Tensor& values) const;
 
+  /// What the others are told this rank was at if it is lost.
+  void at_step(int64_t step) const;
+
   /// A sum over all ranks that is on its way.
   class Sum {
    public:

@@ -78,6 +78,7 @@ void Trainer::Impl::train_step(
     const std::vector<Batch>& window, const TrainerEvents& to) {
   const auto samples = images_of(window);
   const auto planting = diagnosis->begin(step + 1, window);
+  ranks.at_step(step + 1);
   const auto loss = backward(window, samples);
   diagnosis->phase("update");
   const auto scale = scaler.scale(at::ones({}, loss.options()));
