@@ -28,8 +28,10 @@
 #include <ampkit/diagnose/finding.h>
 #include <ampkit/diagnose/flight_recorder.h>
 #include <ampkit/diagnose/inject.h>
+#include <ampkit/diagnose/magnitudes.h>
 #include <ampkit/diagnose/minimal_set.h>
 #include <ampkit/diagnose/replay.h>
+#include <ampkit/diagnose/statistics.h>
 #include <ampkit/diagnose/tensor_summary.h>
 #include <ampkit/diagnose/verdict.h>
 #include <ampkit/diagnose/watch.h>
