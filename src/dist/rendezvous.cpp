@@ -40,14 +40,19 @@ std::string who(const LaunchEnvironment& environment) {
 }
 
 c10::intrusive_ptr<c10d::Store> open_tcp_store(
-    const LaunchEnvironment& environment, milliseconds timeout) {
+    const LaunchEnvironment& environment, const InitOptions& init_options) {
   const bool serves =
       environment.rank == 0 && !environment.launcher_keeps_store;
   c10d::TCPStoreOptions options;
   options.port = environment.master_port;
   options.isServer = serves;
-  options.waitWorkers = false; // check_in() says who is missing
-  options.timeout = timeout;
+  // check_in() says who is missing. Python's store counts who came.
+  options.waitWorkers =
+      init_options.with_python && !environment.launcher_keeps_store;
+  if (options.waitWorkers) {
+    options.numWorkers = static_cast<size_t>(environment.world_size);
+  }
+  options.timeout = init_options.start_timeout;
   // LibTorch's own socket would listen on every interface.
   if (serves && is_ipv4_loopback(environment.master_addr)) {
     options.masterListenFd =
@@ -146,7 +151,7 @@ c10::intrusive_ptr<c10d::Store> open_prefixed(
     const InitOptions& options) {
   try {
     return c10::make_intrusive<c10d::PrefixStore>(
-        prefix, open_tcp_store(environment, options.start_timeout));
+        prefix, open_tcp_store(environment, options));
   } catch (const c10::DistError& error) {
     C10_THROW_ERROR(
         DistStoreError,

@@ -21,13 +21,13 @@ PYTHON = [sys.executable, pathlib.Path(__file__).with_name("ddp_ranks.py")]
 OURS = [BUILD / "tests" / "oracle" / "driver" / "oracle_driver", "ddp"]
 
 
-def run_ranks(command, folder, name):
-    """Runs `command` as ranks; gives what each of them wrote."""
+def run_ranks(commands, folder, name):
+    """Runs a command as each rank; gives what each of them wrote."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     ranks, results = [], []
-    for rank in range(RANKS):
+    for rank, command in enumerate(commands):
         results.append(folder / f"{name}-{rank}.safetensors")
         env = {
             **os.environ,
@@ -50,13 +50,13 @@ def run_ranks(command, folder, name):
             )
         )
     texts = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * RANKS, "\n".join(texts)
+    assert [rank.returncode for rank in ranks] == [0] * len(ranks), "\n".join(texts)
     return [load_file(result) for result in results]
 
 
 @pytest.fixture
 def compare(tmp_path):
-    def run(net, **settings):
+    def run(net, commands=(OURS,) * RANKS, **settings):
         task = {
             "net": net,
             "steps": STEPS,
@@ -67,18 +67,19 @@ def compare(tmp_path):
             "micro_batches": 1,
             **settings,
         }
+        steps = task["steps"]
         torch.manual_seed(7)
         shape = (2, 4, 4) if net == "conv" else (8,)
         outputs = 8 if net == "tied" else 4
         tensors = {f"state.{n}": p.detach() for n, p in RankNet(net).named_parameters()}
         for tensor in tensors.values():
             tensor.normal_(std=0.3)
-        tensors["input"] = torch.randn(STEPS, ROWS, *shape)
-        tensors["target"] = torch.randn(STEPS, ROWS, outputs)
+        tensors["input"] = torch.randn(steps, ROWS, *shape)
+        tensors["target"] = torch.randn(steps, ROWS, outputs)
         save_file(tensors, tmp_path / "in.safetensors")
         (tmp_path / "task.json").write_text(json.dumps(task))
-        expected = run_ranks(PYTHON, tmp_path, "python")
-        ours = run_ranks(OURS, tmp_path, "ours")
+        expected = run_ranks([PYTHON] * RANKS, tmp_path, "python")
+        ours = run_ranks(commands, tmp_path, "ours")
         for rank in range(RANKS):
             found = {k: v for k, v in ours[rank].items() if k != "state.second"}
             found.pop("grad.second", None)  # the tie: C++ lists both names
@@ -114,3 +115,11 @@ def test_same_bits_with_a_branch_that_some_ranks_use(compare, micro_batches):
 @pytest.mark.parametrize("net", ["norm", "conv"])
 def test_same_bits_with_a_static_graph(compare, net):
     compare(net, static_graph=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("commands", [(PYTHON, OURS), (OURS, PYTHON)])
+@pytest.mark.parametrize("net", ["norm", "conv"])
+def test_python_and_cpp_ranks_train_together(compare, commands, net):
+    """In one job, over one Gloo group: the bits are those of two Python ranks."""
+    compare(net, commands, steps=20, with_python=True)
