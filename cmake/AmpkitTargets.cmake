@@ -177,4 +177,10 @@ function(ampkit_add_test name)
     COMMAND ${name}
             --gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+  if(AMPKIT_SANITIZE)
+    set(leaks "${PROJECT_SOURCE_DIR}/tests/leaks_of_libraries.txt")
+    set_tests_properties(
+      ${name} PROPERTIES TIMEOUT 1800 ENVIRONMENT
+                         "LSAN_OPTIONS=suppressions=${leaks}")
+  endif()
 endfunction()

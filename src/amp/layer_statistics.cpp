@@ -107,7 +107,8 @@ void visit_elements(const at::Tensor& tensor, int64_t step, Visit visit) {
 
 // Odd if it can be, so that a stride over rows does not stay in one column.
 int64_t step_for(int64_t size, int64_t max_elements) {
-  const int64_t step = (size + max_elements - 1) / max_elements;
+  // Rounded up; max_elements may be as large as an int64 can be.
+  const int64_t step = size > 0 ? (size - 1) / max_elements + 1 : 1;
   return std::max<int64_t>(step > 1 ? step | 1 : step, 1);
 }
 

@@ -1,5 +1,8 @@
 #include "amp/recompute_run.h"
 
+#include <string_view>
+#include <typeinfo>
+
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
@@ -28,6 +31,16 @@ class Catching : public torch::autograd::SavedVariableHooks {
   RecomputeRun& run_; // not used after call_pack_hook()
   at::Tensor tensor_;
 };
+
+// A torch::autograd::Function holds what it saves until it has saved all of it.
+// If that is its own result and it is left before, both hold each other for
+// ever; LibTorch's ops don't.
+bool may_be_saved_by_custom_function(const at::Tensor& tensor) {
+  const auto& node = tensor.grad_fn();
+  return node != nullptr &&
+         std::string_view(typeid(*node).name()).find("CppNode") !=
+             std::string_view::npos;
+}
 
 // Puts the generators in a state and back.
 class Generators {
@@ -124,7 +137,8 @@ void RecomputeRun::add(const at::Tensor& tensor) {
     }
     values_[index] = {.tensor = tensor.detach(), .version = tensor._version()};
   }
-  if (options_.early_stop && count_ >= needed_) {
+  if (options_.early_stop && count_ >= needed_ &&
+      !may_be_saved_by_custom_function(tensor)) {
     throw Stop{this};
   }
 }

@@ -62,6 +62,41 @@ TEST_F(RecomputeMemoryTest, ValuesThatAPassDidNotAskForAreFreedAtItsEnd) {
   EXPECT_EQ(memory->held(), before);
 }
 
+/// x squared, from its result.
+struct SquareThatSavesItsResult
+    : torch::autograd::Function<SquareThatSavesItsResult> {
+  static at::Tensor forward(
+      torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    const auto y = x.square();
+    context->save_for_backward({y});
+    return y;
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* context,
+      const torch::autograd::variable_list& gradients) {
+    return {gradients[0] * 2 * context->get_saved_variables()[0].sqrt()};
+  }
+};
+
+TEST_F(RecomputeMemoryTest, CustomFunctionThatSavesItsResultIsFreed) {
+  const auto step = [this] {
+    checkpoint(
+        [](const at::Tensor& x) {
+          return SquareThatSavesItsResult::apply(x.abs()) + 1;
+        },
+        input_)
+        .sum()
+        .backward();
+  };
+  step(); // the gradient is there from now on
+  const auto memory = std::make_shared<AllocatedBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, memory);
+  step();
+  step();
+  EXPECT_EQ(memory->held(), 0);
+  EXPECT_TRUE(input_.grad().allclose(6 * input_));
+}
+
 TEST_F(RecomputeMemoryTest, InnerCheckpointGivesUpItsInputToTheOuterOne) {
   const auto held = [this](bool nested) {
     const auto memory = std::make_shared<AllocatedBytes>();

@@ -301,11 +301,8 @@ TEST_F(SafetensorsTest, BoolsOtherThanZeroAndOneAreRefused) {
   content.back() = 2;
   write_text(path_, content);
   const SafetensorsReader reader(path_);
-  EXPECT_ERROR(
-      reader.view("w"),
-      CheckpointError,
-      "'w'",
-      std::to_string(content.size() - 1).c_str());
+  const auto byte = std::to_string(content.size() - 1);
+  EXPECT_ERROR(reader.view("w"), CheckpointError, "'w'", byte.c_str());
   EXPECT_ERROR(reader.copy("w"), CheckpointError, "'w'");
 }
 
