@@ -104,7 +104,6 @@ def test_rank_that_dies_is_named_and_ends_the_run(launched, tmp_path):
     process = start(launched(2, folder, overrides=slow))
     wait_for(lambda: steps_written(folder) >= 4, "fourth step")
     victim = rank_of(process.pid, 1)
-    victim.joinpath("stat").read_text()
     subprocess.run(["kill", "-STOP", victim.name], check=True)
     begin = time.monotonic()
     _, errors = process.communicate(timeout=60)
