@@ -41,8 +41,8 @@ struct AMPKIT_API InitOptions {
   /// and init() is called once, since Python's side does nothing of that.
   bool with_python = false;
   /// Told, in a thread of its own, which rank was lost and what it did: "rank 1
-  /// was lost, last heard of at step 12, in or after collective 345, ...". For a
-  /// program that must end soon even if its threads need no collective for
+  /// was lost, last heard of at step 12, in or after collective 345, ...". For
+  /// a program that must end soon even if its threads need no collective for
   /// long.
   std::function<void(const std::string& lost)> on_lost_rank;
 
