@@ -38,13 +38,13 @@
 #include <ampkit/dist/agreement.h>
 #include <ampkit/dist/context.h>
 #include <ampkit/dist/distributed_data_parallel.h>
+#include <ampkit/dist/distributed_sampler.h>
 #include <ampkit/dist/launch.h>
 #include <ampkit/dist/launch_environment.h>
-#include <ampkit/dist/distributed_sampler.h>
 #include <ampkit/dist/spawn_threads.h>
+#include <ampkit/dist/sync_batch_norm.h>
 #include <ampkit/error.h>
 #include <ampkit/io/checkpoint.h>
-#include <ampkit/dist/sync_batch_norm.h>
 #include <ampkit/io/checkpoint_directory.h>
 #include <ampkit/io/clone_module.h>
 #include <ampkit/io/event_file.h>
