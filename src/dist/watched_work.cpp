@@ -21,9 +21,10 @@ class WatchedWork : public c10d::Work {
       const auto inner = work_->getFuture();
       future_ =
           c10::make_intrusive<Future>(inner->elementType(), inner->devices());
-      pending.add(future_);
+      const auto failing = pending.add(future_);
       inner->addCallback(
-          [outer = future_, explaining = explain_](Future& done) {
+          [outer = future_, failing, explaining = explain_](Future& done) {
+            *failing = done.hasError();
             finish_like(*outer, done, explaining);
           });
     } catch (const c10::Error&) {
@@ -83,20 +84,25 @@ class WatchedWork : public c10d::Work {
 
 } // namespace
 
-void PendingWorks::add(const PendingWorks::Future& future) {
+PendingWorks::Failing PendingWorks::add(const PendingWorks::Future& future) {
+  const auto failing = std::make_shared<std::atomic<bool>>(false);
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::erase_if(futures_, [](const auto& old) { return old->completed(); });
-  futures_.push_back(future);
+  std::erase_if(
+      futures_, [](const auto& old) { return old.first->completed(); });
+  futures_.emplace_back(future, failing);
+  return failing;
 }
 
 void PendingWorks::fail(const std::exception_ptr& error) {
-  std::vector<PendingWorks::Future> all;
+  decltype(futures_) all;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     all.swap(futures_);
   }
-  for (const auto& future : all) {
-    future->setErrorIfNeeded(error);
+  for (const auto& [future, failing] : all) {
+    if (!*failing) {
+      future->setErrorIfNeeded(error);
+    }
   }
 }
 

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -16,15 +19,18 @@ using ExplainError = std::function<std::exception_ptr(std::exception_ptr)>;
 class PendingWorks {
  public:
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
+  /// Set once an error of the future's own is being explained, which may wait.
+  using Failing = std::shared_ptr<std::atomic<bool>>;
 
-  void add(const Future& future);
+  Failing add(const Future& future);
   /// Those that are not done fail with `error`, whatever Gloo does: of two
-  /// connections that both sides close, some operations wait on.
+  /// connections that both sides close, some operations wait on. Not those that
+  /// have an error of their own.
   void fail(const std::exception_ptr& error);
 
  private:
   std::mutex mutex_;
-  std::vector<Future> futures_;
+  std::vector<std::pair<Future, Failing>> futures_;
 };
 
 /// A collective on its way, whose failure is explained.
