@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 namespace ampkit {
 namespace {

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "dist/broken_pipes.h"
 #include "dist/gloo_group.h"
 #include "dist/loopback.h"
 
@@ -53,6 +54,7 @@ c10::intrusive_ptr<c10d::Store> open_tcp_store(
     options.numWorkers = static_cast<size_t>(environment.world_size);
   }
   options.timeout = init_options.start_timeout;
+  survive_broken_pipes();
   // LibTorch's own socket would listen on every interface.
   if (serves && is_ipv4_loopback(environment.master_addr)) {
     options.masterListenFd =
@@ -237,6 +239,7 @@ Connections connect(
   const auto prefixed = [&](const char* name) {
     return c10::make_intrusive<c10d::PrefixStore>(name, store);
   };
+  survive_broken_pipes();
   try {
     auto group = c10::make_intrusive<ProcessGroup>(
         prefixed("group"), environment.rank, environment.world_size);

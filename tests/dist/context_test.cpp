@@ -1,6 +1,10 @@
 // dist::init() with ranks as threads that meet at a TCP store, as processes do.
 
 #include <ampkit/dist/context.h>
+
+#include <csignal>
+
+#include <ampkit/dist/spawn_threads.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -142,6 +146,19 @@ TEST(ContextTest, LateRankFailsTheCollectiveAtTheTimeLimit) {
     }
   });
   EXPECT_THAT(errors[0], ::testing::HasSubstr("500ms"));
+}
+
+void ignore_nothing(int /*signal*/) {}
+
+TEST(ContextTest, WritingToAClosedConnectionDoesNotEndTheProcess) {
+  const auto connect_two = [] {
+    spawn_threads(2, [](const Context& context) { context.barrier(); });
+  };
+  const auto before = std::signal(SIGPIPE, SIG_DFL);
+  connect_two();
+  EXPECT_EQ(std::signal(SIGPIPE, ignore_nothing), SIG_IGN);
+  connect_two();
+  EXPECT_EQ(std::signal(SIGPIPE, before), ignore_nothing);
 }
 
 TEST(ContextTest, AbortEndsTheOthersCollectiveAtOnce) {

@@ -118,6 +118,9 @@ class AMPKIT_API Context {
 /// listens on every interface of rank 0's machine, and neither it nor the
 /// tensors' connections know who calls: use a network of your own.
 ///
+/// Ignores SIGPIPE from then on, unless the program has a handler for it: the
+/// libraries below write to connections that others may have closed.
+///
 /// Throws c10::ValueError if a variable or option is missing or wrong;
 /// c10::DistStoreError if rank 0 can't be reached or ranks are missing at the
 /// end of start_timeout, naming them, if two processes claim one rank, or if
