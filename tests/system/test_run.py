@@ -177,11 +177,19 @@ def test_lost_peer_is_not_blamed(ampkit_run, script):
     # there before the launcher looks, because it is stopped meanwhile.
     both = script(
         """
-        [ $RANK != 0 ] || kill -STOP $PPID
-        (sleep 0.5; kill -CONT $PPID) &
+        until_there() { while [ ! -e $1 ]; do sleep 0.02; done; }
+        if [ $RANK = 1 ]; then
+          touch started
+          until_there stopped
+          touch ended
+          exit 6
+        fi
+        until_there started
+        kill -STOP $PPID
+        touch stopped
+        (until_there ended; sleep 0.5; kill -CONT $PPID) &
         disown
-        [ $RANK = 0 ] && exit 4
-        exit 6
+        exit 4
         """
     )
     text = ampkit_run(["--nproc-per-node", 2], [both], status=6).stdout
